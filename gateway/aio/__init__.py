@@ -1,0 +1,1 @@
+"""The only callers of `create_task` and of clocks."""

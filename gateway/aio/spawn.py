@@ -1,0 +1,62 @@
+"""Tasks of the event loop that have an owner: it keeps them, logs their death, and ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any
+
+_log = logging.getLogger("gateway.aio")
+
+
+class Crew:
+    """Owns background tasks: a strong reference to each, a log line for each failure, an end to all."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Crew {self._name}: {len(self._tasks)} running>"
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Start `work`; its failure is logged, never lost."""
+        task = asyncio.get_running_loop().create_task(work, name=f"{self._name}: {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def drain(self, seconds: float) -> bool:
+        """Wait up to `seconds` for all tasks to end by themselves; tell whether they did."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=seconds)
+        return not self._tasks
+
+    async def close(self) -> None:
+        """Cancel what still runs and wait for it."""
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def __aenter__(self) -> Crew:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s failed", task.get_name(), exc_info=error)

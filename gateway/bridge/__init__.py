@@ -1,0 +1,1 @@
+"""Handshake era and stateless era, each in the words of the other; cold."""

@@ -1,0 +1,1 @@
+"""What the operator wrote: frozen slices, units, and errors that name file and line."""

@@ -1,0 +1,1 @@
+"""Doors: HTTP and pipes. Knows transports, knows no tasks."""

@@ -1,0 +1,1 @@
+"""What plugins see: a base class with a life cycle, and the events."""

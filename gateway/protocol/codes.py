@@ -1,0 +1,31 @@
+"""JSON-RPC error codes and the HTTP status of each; one table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+# Implementation-defined server errors (JSON-RPC 2.0 section 5.1: -32000 to -32099).
+UPSTREAM_UNAVAILABLE: Final = -32003
+SESSION_NOT_FOUND: Final = -32001
+LIMIT_REACHED: Final = -32029
+
+HTTP_STATUS: Final[dict[int, int]] = {
+    PARSE_ERROR: 400,
+    INVALID_REQUEST: 400,
+    METHOD_NOT_FOUND: 200,
+    INVALID_PARAMS: 200,
+    INTERNAL_ERROR: 200,
+    SESSION_NOT_FOUND: 404,
+    UPSTREAM_UNAVAILABLE: 502,
+    LIMIT_REACHED: 429,
+}
+
+
+def http_status(code: int) -> int:
+    """Return the HTTP status an error of this code travels under; 200 where JSON-RPC says it all."""
+    return HTTP_STATUS.get(code, 200)

@@ -1,0 +1,224 @@
+"""The envelope of a JSON-RPC message: looked at without building the whole tree.
+
+`peek` decodes the outer object alone; the values of its members stay the bytes that came.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, Literal, cast
+
+import msgspec
+
+from gateway.protocol.codes import INVALID_REQUEST, PARSE_ERROR
+from gateway.protocol.errors import Refusal
+
+Kind = Literal["request", "notification", "response"]
+
+_UNSET: Final = msgspec.UNSET
+_NAMES: Final = ("jsonrpc", "id", "method", "params", "result", "error")
+
+
+class _Outer(msgspec.Struct):
+    jsonrpc: msgspec.Raw | msgspec.UnsetType = _UNSET
+    id: msgspec.Raw | msgspec.UnsetType = _UNSET
+    method: msgspec.Raw | msgspec.UnsetType = _UNSET
+    params: msgspec.Raw | msgspec.UnsetType = _UNSET
+    result: msgspec.Raw | msgspec.UnsetType = _UNSET
+    error: msgspec.Raw | msgspec.UnsetType = _UNSET
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """One JSON-RPC message, seen from outside.
+
+    `id` is the id as JSON bytes (`b"7"`, `b'"a"'`), `None` where there is none; `params`, `result`
+    and `error` are raw JSON bytes or `None`; `raw` is the message as it came.
+    """
+
+    kind: Kind
+    id: bytes | None
+    method: str
+    params: bytes | None
+    result: bytes | None
+    error: bytes | None
+    raw: bytes
+
+
+_outer: Final = msgspec.json.Decoder(_Outer)
+_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_text: Final = msgspec.json.Decoder(str)
+_any: Final = msgspec.json.Decoder()
+
+
+def peek(raw: bytes) -> Envelope:
+    """Look at one message; raise `Refusal` -32700 or -32600 that says what is wrong with it.
+
+    An array is refused: whether a batch is allowed depends on the version (see `is_batch`).
+    """
+    outer = _decode(raw)
+    ident, version = _raw(outer.id), _raw(outer.jsonrpc)
+    is_error = outer.method is _UNSET and outer.error is not _UNSET
+    if ident is not None:
+        ident = _check_id(ident, allow_null=is_error)
+    if version != b'"2.0"':
+        raise _invalid('"jsonrpc" must be "2.0"', ident)
+    params = _raw(outer.params)
+    if outer.method is _UNSET:
+        result, error = _raw(outer.result), _raw(outer.error)
+        if result is None and error is None:
+            raise _invalid('there is neither "method" nor "result" nor "error"', ident)
+        return Envelope("response", ident, "", None, result, error, raw)
+    try:
+        method = _text.decode(_raw(outer.method) or b"")
+    except msgspec.DecodeError:
+        raise _invalid('"method" must be a string', ident) from None
+    if params is not None and params[:1] not in (b"{", b"["):
+        raise _invalid('"params" must be an object', ident)
+    kind: Kind = "notification" if ident is None else "request"
+    return Envelope(kind, ident, method, params, None, None, raw)
+
+
+def is_batch(raw: bytes) -> bool:
+    """Tell whether the body is a JSON array (JSON-RPC 2.0 section 6)."""
+    return raw.lstrip(b" \t\r\n")[:1] == b"["
+
+
+def split_batch(raw: bytes) -> list[bytes]:
+    """Return the messages of a batch as raw JSON; raise `Refusal` where it is not a JSON array."""
+    try:
+        parts = [bytes(part) for part in msgspec.json.decode(raw, type=list[msgspec.Raw])]
+    except (msgspec.DecodeError, RecursionError):
+        raise Refusal(PARSE_ERROR, "Parse error: the body is not JSON") from None
+    if not parts:
+        raise _invalid("the batch is empty", None)
+    return parts
+
+
+def members(raw: bytes | None) -> dict[str, msgspec.Raw]:
+    """Return the members of a JSON object as raw values in their order; empty for anything else."""
+    if raw is None or raw[:1] != b"{":
+        return {}
+    try:
+        return _members.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+
+
+def meta_of(params: bytes | None) -> dict[str, msgspec.Raw]:
+    """Return the members of `params._meta`, empty where there is none."""
+    if params is None or b'"_meta"' not in params:
+        return {}
+    found = members(params).get("_meta")
+    return {} if found is None else members(bytes(found))
+
+
+def value(raw: bytes | msgspec.Raw | None) -> Any:
+    """Return a raw JSON value as Python data, `None` where it cannot be read."""
+    if raw is None:
+        return None
+    try:
+        return _any.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        try:
+            return json.loads(bytes(raw))
+        except (ValueError, RecursionError):
+            return None
+
+
+def text_of(raw: bytes | msgspec.Raw | None) -> str | None:
+    """Return a raw JSON string as text, `None` where it is anything else."""
+    found = value(raw)
+    return found if isinstance(found, str) else None
+
+
+def dump(data: Any) -> bytes:
+    """Return Python data as compact JSON bytes."""
+    return msgspec.json.encode(data)
+
+
+def request(ident: bytes, method: str, params: bytes | None) -> bytes:
+    """Build a JSON-RPC request from raw parts."""
+    tail = b"" if params is None else b',"params":' + params
+    return b'{"jsonrpc":"2.0","id":%b,"method":%b%b}' % (ident, dump(method), tail)
+
+
+def notification(method: str, params: bytes) -> bytes:
+    """Build a JSON-RPC notification from raw parts."""
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (dump(method), params)
+
+
+def response(ident: bytes | None, result: bytes) -> bytes:
+    """Build a JSON-RPC response from a raw result."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (ident or b"null", result)
+
+
+def error_response(ident: bytes | None, error: bytes) -> bytes:
+    """Build a JSON-RPC error response from a raw error object."""
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (ident or b"null", error)
+
+
+def refusal_response(ident: bytes | None, refusal: Refusal) -> bytes:
+    """Build the error response that a refusal is on the wire."""
+    error: dict[str, Any] = {"code": refusal.code, "message": refusal.message}
+    if refusal.data is not None:
+        error["data"] = refusal.data
+    return error_response(ident if ident is not None else refusal.request_id, dump(error))
+
+
+def _raw(part: msgspec.Raw | msgspec.UnsetType) -> bytes | None:
+    return None if isinstance(part, msgspec.UnsetType) else bytes(part)
+
+
+def _decode(raw: bytes) -> _Outer:
+    if not raw.strip():
+        raise Refusal(PARSE_ERROR, "Parse error: the body is empty")
+    if not raw.isascii():
+        try:
+            raw.decode()
+        except UnicodeDecodeError as wrong:
+            at = wrong.start
+            raise Refusal(PARSE_ERROR, f"Parse error: invalid UTF-8 at byte {at}") from None
+    try:
+        return _outer.decode(raw)
+    except RecursionError:
+        raise Refusal(PARSE_ERROR, "Parse error: the message is nested too deeply") from None
+    except msgspec.ValidationError:
+        raise _invalid("the message must be an object", None) from None
+    except msgspec.DecodeError as wrong:
+        return _decode_leniently(raw, wrong)
+
+
+def _decode_leniently(raw: bytes, wrong: msgspec.DecodeError) -> _Outer:
+    """Decode what msgspec refuses and JSON allows: lone surrogate escapes (RFC 8259 section 8.2)."""
+    try:
+        if b"\\u" not in raw:
+            raise ValueError
+        tree = json.loads(raw, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise Refusal(PARSE_ERROR, f"Parse error: the body is not JSON ({wrong})") from None
+    if not isinstance(tree, dict):
+        raise _invalid("the message must be an object", None)
+    found = cast("dict[str, Any]", tree)
+    parts = {name: msgspec.Raw(json.dumps(found[name]).encode()) for name in _NAMES if name in found}
+    return _Outer(**parts)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+def _check_id(ident: bytes, *, allow_null: bool) -> bytes | None:
+    if ident == b"null":
+        if allow_null:
+            return None
+        raise _invalid('"id" must not be null', None)
+    if ident[:1] == b'"':
+        return ident
+    digits = ident.removeprefix(b"-")
+    if digits.isdigit():
+        return ident
+    raise _invalid('"id" must be a string or an integer', None)
+
+
+def _invalid(what: str, ident: bytes | None) -> Refusal:
+    return Refusal(INVALID_REQUEST, f"Invalid Request: {what}", request_id=ident)

@@ -1,0 +1,95 @@
+"""Server-sent events: bytes in, events out, and back (WHATWG HTML section 9.2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+MAX_LINE: Final = 64 * 1024 * 1024
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One event: `data` joined with newlines, `id` as set by this event, `retry` in milliseconds."""
+
+    data: bytes
+    name: str = "message"
+    id: str | None = None
+    retry: int | None = None
+
+
+class Parser:
+    """Feed it bytes as they come, get whole events; comments vanish, unfinished events wait.
+
+    Raise `ValueError` when an event grows beyond `limit` bytes.
+    """
+
+    def __init__(self, limit: int = MAX_LINE) -> None:
+        self._limit = limit
+        self._rest = b""
+        self._first = True
+        self._reset()
+
+    def __repr__(self) -> str:
+        return f"<sse.Parser {len(self._rest)} bytes waiting>"
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Take a chunk and return the events that it completed."""
+        if self._first and chunk:
+            self._first = False
+            chunk = chunk.removeprefix(b"\xef\xbb\xbf")
+        data = self._rest + chunk
+        # A CR at the very end may be half of a CRLF: it waits for the next chunk.
+        held = b""
+        if data.endswith(b"\r"):
+            data, held = data[:-1], b"\r"
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        lines = data.split(b"\n")
+        self._rest = lines.pop() + held
+        events: list[Event] = []
+        for line in lines:
+            if line:
+                self._field(line)
+            elif (event := self._dispatch()) is not None:
+                events.append(event)
+        if len(self._rest) + self._size > self._limit:
+            raise ValueError(f"an event grew beyond {self._limit} bytes")
+        return events
+
+    def _field(self, line: bytes) -> None:
+        name, _, content = line.partition(b":")
+        content = content.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(content)
+            self._size += len(content)
+        elif name == b"event":
+            self._name = content.decode("utf-8", "replace")
+        elif name == b"id" and b"\0" not in content:
+            self._id = content.decode("utf-8", "replace")
+        elif name == b"retry" and content.isdigit():
+            self._retry = int(content)
+
+    def _dispatch(self) -> Event | None:
+        if not self._data and self._id is None and self._retry is None:
+            self._reset()
+            return None
+        event = Event(b"\n".join(self._data), self._name or "message", self._id, self._retry)
+        self._reset()
+        return event
+
+    def _reset(self) -> None:
+        self._data: list[bytes] = []
+        self._size = 0
+        self._name = ""
+        self._id: str | None = None
+        self._retry: int | None = None
+
+
+def encode(data: bytes, ident: str | None = None) -> bytes:
+    """Return one `message` event on the wire; `data` is JSON on any number of lines."""
+    head = b"" if ident is None else b"id: " + ident.encode() + b"\n"
+    if b"\n" in data or b"\r" in data:
+        lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        data = b"\ndata: ".join(lines)
+    return b"event: message\n" + head + b"data: " + data + b"\n\n"

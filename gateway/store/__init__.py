@@ -1,0 +1,1 @@
+"""Memory: the only room that says redis."""

@@ -1,0 +1,1 @@
+"""The store's scripts, one file for each atomic step."""

@@ -1,0 +1,202 @@
+"""The store in domain words: what the task service asks of it, whatever keeps the data.
+
+Every method raises `StoreAway` when the store does not answer. Times are the store's own clock
+(milliseconds since the epoch), so that replicas whose clocks differ agree (design section 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Literal, Protocol
+
+import msgspec
+
+from gateway.tasks.model import LogEntry, NewTask, Outcome, Pending, Scope, Task, TaskKey
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The right to write to a running task: the replica and its epoch. A newer epoch fences it off."""
+
+    owner: str
+    epoch: int
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What a scope may hold: tasks that have not ended, and tasks in all."""
+
+    active: int
+    stored: int
+
+
+class Exists(msgspec.Struct, frozen=True):
+    """Creation refused: the scope already has a task of that id (SEP-1686 section 7.1)."""
+
+
+class Full(msgspec.Struct, frozen=True):
+    """Creation refused: the scope holds as many tasks as it may; `which` is the bound that was met."""
+
+    which: Literal["active", "stored"]
+    bound: int
+
+
+class Command(msgspec.Struct, frozen=True):
+    """A word from one replica to the one that runs a task.
+
+    `cancel`: the record already says cancelled, stop the call. `answer`: `message` is the client's
+    response with the upstream's own id put back, to be sent upstream.
+    """
+
+    kind: Literal["cancel", "answer"]
+    key: TaskKey
+    message: bytes = b""
+
+
+class Store(Protocol):
+    """Records, results and logs of tasks. Each method is one atomic step of one scope."""
+
+    async def create(self, new: NewTask, owner: str, lease_ms: int, bounds: Bounds) -> Task | Exists | Full:
+        """Store a new task with its request-id mapping and its lease in one round trip.
+
+        The task's epoch is 1. When this returns a `Task`, any replica's `get` finds it (I2).
+        """
+        ...
+
+    async def get(self, key: TaskKey) -> Task | None:
+        """Return the record in one read; `None` where there is none (never was, expired, deleted)."""
+        ...
+
+    async def outcome(self, key: TaskKey) -> tuple[Task, Outcome | None] | None:
+        """Return the record with its outcome, in one read; the outcome is `None` before the end."""
+        ...
+
+    async def find_request(self, scope: Scope, session: str, request_id: bytes) -> TaskKey | None:
+        """Return the task that was made by a session's request of that id."""
+        ...
+
+    async def start(self, key: TaskKey, claim: Claim) -> Task | None:
+        """Move submitted → working; `None` where the task is gone, ended or no longer ours."""
+        ...
+
+    async def ask(self, key: TaskKey, claim: Claim, pending: Pending) -> Task | None:
+        """Add a pending server request and move to input_required; `None` as in `start`."""
+        ...
+
+    async def take_pending(self, key: TaskKey, relay_id: str) -> tuple[Task, Pending] | None:
+        """Take a pending server request out, once; back to working when it was the last.
+
+        `None` where there is no such pending request, among them any of a task that has ended.
+        The returned task is as it was after the move.
+        """
+        ...
+
+    async def drop_pending(self, key: TaskKey, claim: Claim, upstream_id: bytes) -> Task | None:
+        """Drop the pending request that the upstream itself withdrew (notifications/cancelled)."""
+        ...
+
+    async def note(self, key: TaskKey, claim: Claim, status_message: str) -> bool:
+        """Set the status message; false where the task is gone, ended or no longer ours."""
+        ...
+
+    async def append(self, key: TaskKey, claim: Claim, message: bytes) -> str | None:
+        """Append a message to the task's capped log and return its offset; `None` as in `start`."""
+        ...
+
+    async def finish(self, key: TaskKey, claim: Claim, outcome: Outcome) -> Task | None:
+        """Move to a terminal status with the outcome, give all keys their one expiry, end the lease.
+
+        `None` where the task is gone, has ended already or is no longer ours: a soft no-op.
+        """
+        ...
+
+    async def cancel(self, key: TaskKey, words: str) -> Task | None:
+        """Move to cancelled, whoever runs it; raise `IllegalMove` when it has ended; `None` if gone."""
+        ...
+
+    async def remove(self, key: TaskKey) -> Task | None:
+        """Delete everything about a task, in any state; return what it was, `None` if gone."""
+        ...
+
+    async def page(self, scope: Scope, after: str | None, limit: int) -> tuple[list[Task], str | None]:
+        """Return tasks in the order of creation and the place to go on from, `None` at the end.
+
+        A place stays valid while tasks come and go, its own task among them.
+        """
+        ...
+
+    async def read_log(self, key: TaskKey, after: str | None, limit: int) -> list[LogEntry]:
+        """Return log entries after an offset (`None`: from the start), oldest first."""
+        ...
+
+    async def renew(self, keys: Sequence[TaskKey], owner: str, lease_ms: int) -> None:
+        """Renew the leases of running tasks, in one round trip for all."""
+        ...
+
+    async def claim_lost(self, owner: str, lease_ms: int, limit: int) -> list[Task]:
+        """Take over tasks whose lease has ended: owner and epoch change, atomically for each.
+
+        Leases of tasks that are gone or have ended are swept on the way.
+        """
+        ...
+
+    async def end_session(self, session: str, ttl_ms: int) -> None:
+        """Remember for a while that a session has been ended by its client."""
+        ...
+
+    async def session_ended(self, session: str) -> bool:
+        """Tell whether a session has been ended by its client."""
+        ...
+
+    async def shared_secret(self, make: Callable[[], bytes]) -> bytes:
+        """Return the secret that all replicas share; the first replica's `make` decides it."""
+        ...
+
+    async def ping(self) -> None:
+        """Return when the store answers."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        ...
+
+
+class Wakeup(Protocol):
+    """A bell for one task: rings at each append, move and end, on whichever replica it happened."""
+
+    async def wait(self) -> None:
+        """Return when it has rung since the last return; may ring without cause."""
+        ...
+
+
+class Bus(Protocol):
+    """Words between replicas: wake-ups for readers, commands for the replica that runs a task.
+
+    Delivery is best effort; the store holds the truth.
+    """
+
+    async def send(self, owner: str, command: Command) -> None:
+        """Send a command to a replica."""
+        ...
+
+    def commands(self) -> AsyncIterator[Command]:
+        """Yield the commands to this replica, for as long as it lives, across lost connections."""
+        ...
+
+    def watch(self, key: TaskKey) -> AbstractAsyncContextManager[Wakeup]:
+        """Hear of changes to one task; cheap, and costs the store nothing per watcher."""
+        ...
+
+    async def close(self) -> None:
+        """Stop listening."""
+        ...
+
+
+class RateLimits(Protocol):
+    """Rates per scope (SEP-1686 section 8.1.3)."""
+
+    async def hit(self, kind: Literal["create", "get", "result", "list"], scope: Scope) -> float | None:
+        """Count one; `None` where it is allowed, else the seconds until it would be.
+
+        When the store is away everything is allowed: rates must not stop plain work.
+        """
+        ...

@@ -1,0 +1,32 @@
+"""The moves a task may make: one table, and the guard in the store's scripts is made from it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.protocol.errors import IllegalMove
+from gateway.tasks.model import Status
+
+TERMINAL: Final[frozenset[Status]] = frozenset({"completed", "failed", "cancelled", "unknown"})
+
+# SEP-1686 section 4.3: terminal states never change.
+MOVES: Final[dict[Status, frozenset[Status]]] = {
+    "submitted": TERMINAL | {"working", "input_required"},
+    "working": TERMINAL | {"input_required"},
+    "input_required": TERMINAL | {"working"},
+    "completed": frozenset(),
+    "failed": frozenset(),
+    "cancelled": frozenset(),
+    "unknown": frozenset(),
+}
+
+
+def check_move(status: Status, target: Status) -> None:
+    """Raise `IllegalMove` where the table does not have the move."""
+    if target not in MOVES[status]:
+        raise IllegalMove(status, target)
+
+
+def sources_of(target: Status) -> tuple[Status, ...]:
+    """Return the statuses from which `target` can be reached, in the table's order."""
+    return tuple(status for status, targets in MOVES.items() if target in targets)

@@ -1,0 +1,123 @@
+"""What a task is inside the gateway, whatever dialect it was asked for in."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+import msgspec
+
+Status = Literal["submitted", "working", "input_required", "completed", "failed", "cancelled", "unknown"]
+DialectName = Literal["a", "b", "c"]
+
+RECORD_VERSION = 1
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Who may see a task, always within one upstream (design section 1).
+
+    `tag` is an opaque keyed hash: safe to log, safe in a key.
+    """
+
+    upstream: str
+    tag: str
+
+
+class TaskKey(msgspec.Struct, frozen=True):
+    """The name of a task in the store: its scope and its id on the wire."""
+
+    scope: Scope
+    task_id: str
+
+    @property
+    def digest(self) -> str:
+        """The task id as 32 hex digits: bounded, without odd characters; for keys and event ids."""
+        return hashlib.sha256(self.task_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A server request that waits for the client's answer.
+
+    `relay_id` is the id the client sees, `upstream_id` the upstream's own as JSON bytes, `message`
+    the upstream's request as it came.
+    """
+
+    relay_id: str
+    upstream_id: bytes
+    method: str
+    message: bytes
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a task.
+
+    Times are milliseconds since the epoch by the store's clock; durations are milliseconds;
+    `keep_alive` of `None` is without end. `request_id` is the client's id of the original request
+    as JSON bytes, `session` the tag of the session that asked. `version` is the stored form's.
+    """
+
+    key: TaskKey
+    dialect: DialectName
+    method: str
+    tool: str | None
+    pattern: str
+    session: str
+    request_id: bytes
+    status: Status
+    created_at: int
+    updated_at: int
+    started_at: int | None = None
+    ended_at: int | None = None
+    keep_alive: int | None
+    poll_interval: int | None
+    timeout: int
+    error: str | None = None
+    status_message: str | None = None
+    is_error: bool = False
+    pending: tuple[Pending, ...] = ()
+    owner: str = ""
+    epoch: int = 0
+    version: int = RECORD_VERSION
+
+    @property
+    def ended(self) -> bool:
+        """Whether the task has reached a terminal status."""
+        return self.status in ("completed", "failed", "cancelled", "unknown")
+
+
+class NewTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a task before the store has seen it; units as in `Task`."""
+
+    key: TaskKey
+    dialect: DialectName
+    method: str
+    tool: str | None
+    pattern: str
+    session: str
+    request_id: bytes
+    keep_alive: int | None
+    poll_interval: int | None
+    timeout: int
+    first_status: Status
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task ended.
+
+    `result` is the upstream's raw `result`, `rpc_error` its raw JSON-RPC `error`; at most one of
+    them is there. `error` says in words what went wrong where the task did not complete.
+    `is_error` marks a tool result with `isError: true` (SEP-1686 section 7.2).
+    """
+
+    status: Status
+    result: bytes | None = None
+    rpc_error: bytes | None = None
+    error: str | None = None
+    is_error: bool = False
+
+
+class LogEntry(msgspec.Struct, frozen=True):
+    """One message of a task's event log; `offset` grows and names the place to read on from."""
+
+    offset: str
+    message: bytes

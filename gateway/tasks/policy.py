@@ -1,0 +1,64 @@
+"""What the configuration says of one method or tool, and what of a client's wishes is granted."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Literal
+
+import msgspec
+
+Mode = Literal["forbidden", "optional", "required"]
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """The rule that holds for one tool or method; durations in milliseconds.
+
+    `pattern` is the rule's pattern as written (or `"default"`): a metric label of bounded number.
+    `keep_alive_max` of `None` is without end; `max_concurrent` of `None` is without limit.
+    `refuse_plain` refuses a call without task metadata where the mode is `required`.
+    """
+
+    pattern: str = "default"
+    mode: Mode = "optional"
+    keep_alive_default: int = 3_600_000
+    keep_alive_max: int | None = 86_400_000
+    poll_interval: int = 2_000
+    timeout: int = 7_200_000
+    max_concurrent: int | None = None
+    on_loss: Literal["fail", "retry"] = "fail"
+    refuse_plain: bool = False
+
+
+class PolicyBook(msgspec.Struct, frozen=True, kw_only=True):
+    """All rules of one upstream: `tools` by pattern (first match wins), `methods` by name."""
+
+    default: Policy
+    tools: tuple[tuple[str, Policy], ...] = ()
+    methods: dict[str, Policy] = {}
+
+    def find(self, method: str, tool: str | None) -> Policy:
+        """Return the policy of a request; methods that nobody named are `forbidden`."""
+        if method == "tools/call":
+            for pattern, policy in self.tools:
+                if fnmatchcase(tool or "", pattern):
+                    return policy
+            return self.default
+        found = self.methods.get(method)
+        return FORBIDDEN if found is None else found
+
+
+FORBIDDEN = Policy(pattern="none", mode="forbidden")
+
+
+def grant_keep_alive(policy: Policy, asked: int | None, *, wanted_forever: bool) -> int | None:
+    """Return the granted retention, in milliseconds counted from the end; `None` is for ever.
+
+    A receiver may override what was asked (SEP-1686 section 4.5.1): the policy's maximum caps it.
+    """
+    if asked is None and not wanted_forever:
+        wish: int | None = policy.keep_alive_default
+    else:
+        wish = asked
+    if policy.keep_alive_max is None:
+        return wish
+    return policy.keep_alive_max if wish is None else min(wish, policy.keep_alive_max)

@@ -1,0 +1,1 @@
+"""The other side: upstream MCP servers behind one port; knows no tasks."""

@@ -1,0 +1,1 @@
+"""Plugins that come with the gateway; installed as `mcp_task_gateway_plugins`."""
