@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import msgspec
@@ -29,15 +30,22 @@ class TaskEnded(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: int
 
 
+def _uncounted(_outcome: str) -> None:
+    """Count nothing: a plugin outside the house."""
+
+
 class Plugin:
     """What every plugin derives from.
 
     Life: `__init__` keeps the options and has no side effects; `validate` raises `PluginError`
-    that names the wrong option; `start` opens what it needs; events come until `stop`, which
-    finishes or gives up within the time it is given.
+    that names the wrong option; `start` opens what it needs; `run` does the plugin's own long work
+    in a task that the house owns; events come until `stop`, which finishes or gives up within the
+    time it is given. `count` is the house's counter of what became of an event: call it with a word
+    from a small fixed set.
     """
 
     name: ClassVar[str] = ""
+    count: Callable[[str], None] = staticmethod(_uncounted)
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
@@ -47,6 +55,9 @@ class Plugin:
 
     async def start(self) -> None:
         """Open what the plugin needs."""
+
+    async def run(self) -> None:
+        """Do what takes longer than an event, from `start` until `stop`; cancelled when `stop` is over."""
 
     async def task_ended(self, event: TaskEnded) -> None:
         """Hear that a task has ended. Must return at once: slow work belongs into a queue of its own."""

@@ -94,9 +94,9 @@ def split_batch(raw: bytes) -> list[bytes]:
     return parts
 
 
-def members(raw: bytes | None) -> dict[str, msgspec.Raw]:
+def members(raw: bytes | msgspec.Raw | None) -> dict[str, msgspec.Raw]:
     """Return the members of a JSON object as raw values in their order; empty for anything else."""
-    if raw is None or raw[:1] != b"{":
+    if raw is None:
         return {}
     try:
         return _members.decode(raw)

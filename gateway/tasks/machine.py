@@ -9,15 +9,20 @@ from gateway.tasks.model import Status
 
 TERMINAL: Final[frozenset[Status]] = frozenset({"completed", "failed", "cancelled", "unknown"})
 
+_NONE: Final[frozenset[Status]] = frozenset()
+_FROM_SUBMITTED: Final[frozenset[Status]] = frozenset({"working", "input_required", *TERMINAL})
+_FROM_WORKING: Final[frozenset[Status]] = frozenset({"input_required", *TERMINAL})
+_FROM_INPUT: Final[frozenset[Status]] = frozenset({"working", *TERMINAL})
+
 # SEP-1686 section 4.3: terminal states never change.
 MOVES: Final[dict[Status, frozenset[Status]]] = {
-    "submitted": TERMINAL | {"working", "input_required"},
-    "working": TERMINAL | {"input_required"},
-    "input_required": TERMINAL | {"working"},
-    "completed": frozenset(),
-    "failed": frozenset(),
-    "cancelled": frozenset(),
-    "unknown": frozenset(),
+    "submitted": _FROM_SUBMITTED,
+    "working": _FROM_WORKING,
+    "input_required": _FROM_INPUT,
+    "completed": _NONE,
+    "failed": _NONE,
+    "cancelled": _NONE,
+    "unknown": _NONE,
 }
 
 

@@ -24,15 +24,28 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 class TaskKey(msgspec.Struct, frozen=True):
-    """The name of a task in the store: its scope and its id on the wire."""
+    """The name of a task in the store: its scope and its id on the wire.
+
+    Where only the digest is known (`from_digest`) the store still finds the task; the record it
+    returns carries the whole key.
+    """
 
     scope: Scope
     task_id: str
+    known_digest: str = ""
+
+    @classmethod
+    def from_digest(cls, scope: Scope, digest: str) -> TaskKey:
+        """Return a key that is good for finding a task whose id is not at hand."""
+        return cls(scope, "", digest)
 
     @property
     def digest(self) -> str:
         """The task id as 32 hex digits: bounded, without odd characters; for keys and event ids."""
-        return hashlib.sha256(self.task_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return (
+            self.known_digest
+            or hashlib.sha256(self.task_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        )
 
 
 class Pending(msgspec.Struct, frozen=True):

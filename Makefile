@@ -1,0 +1,51 @@
+# Needs Python >= 3.11 and make; everything else is installed into .venv and .tools.
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+# Relative, since pip splits these at spaces. The second name is for pip >= 25.3, whose builds do not heed the first.
+PIP := PIP_CONSTRAINT=.ci/constraints.txt PIP_BUILD_CONSTRAINT=.ci/constraints.txt \
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check
+PINS := pyproject.toml .ci/constraints.txt
+
+.PHONY: run test check bench clean
+.NOTPARALLEL:
+
+run: $(VENV)/stamp-run
+	@exec $(VENV)/bin/mcp-task-gateway serve --demo
+
+test: $(VENV)/stamp-test
+	@$(PYTHON) -m tests.tools.install || test -z "$$CI"
+	@$(PYTHON) -m pytest
+
+check: $(VENV)/stamp-check
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/lint-imports --no-logo
+	@$(VENV)/bin/basedpyright
+	@$(PYTHON) -m pytest -q tests/cold tests/warm
+
+bench: $(VENV)/stamp-test
+	@$(PYTHON) -m tests.tools.install fastmcp4 || true
+	@$(PYTHON) -m tests.bench
+
+clean:
+	rm -rf $(VENV) .tools build dist *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(PYTHON):
+	@python=$$(sh .ci/find-python) && echo "making $(VENV) with $$python" && "$$python" -m venv --clear $(VENV)
+
+$(VENV)/stamp-run: $(PINS) | $(PYTHON)
+	@echo "installing the gateway into $(VENV)"
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/stamp-test: $(PINS) | $(PYTHON)
+	@echo "installing the gateway and what its tests need into $(VENV)"
+	@$(PIP) -e '.[test]'
+	@touch $@ $(VENV)/stamp-run
+
+$(VENV)/stamp-check: $(PINS) | $(PYTHON)
+	@echo "installing the gateway and what its checks need into $(VENV)"
+	@$(PIP) -e '.[test,check]'
+	@touch $@ $(VENV)/stamp-test $(VENV)/stamp-run

@@ -1,0 +1,284 @@
+"""Builds every object from the configuration and hands them to each other; starts and drains; no logic."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from contextlib import AsyncExitStack
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from gateway import __version__
+from gateway.aio.clock import SystemClock
+from gateway.aio.spawn import Crew
+from gateway.config.model import Config
+from gateway.config.slices import policy_book
+from gateway.config.upstream import UpstreamConfig
+from gateway.dialects.sep1686 import Sep1686, capability
+from gateway.front.admin import Admin, Probes
+from gateway.front.guard import LOOPBACK, Guard
+from gateway.front.http import HttpDoor, HttpLimits, paths_of
+from gateway.front.site import Site
+from gateway.hooks.loader import load as load_plugins
+from gateway.hooks.run import Hooks
+from gateway.observe.logs import TaskLog
+from gateway.observe.metrics import Metrics
+from gateway.service.leases import Leases
+from gateway.service.order import ServiceLimits
+from gateway.service.service import TaskService
+from gateway.service.witness import Witness
+from gateway.session.about import Desk
+from gateway.session.begin import Beginning, RateKind
+from gateway.session.book import SessionBook
+from gateway.session.listening import Listening
+from gateway.session.opening import Opening
+from gateway.session.principal import Principals
+from gateway.session.router import Rooms, Router
+from gateway.session.streams import Dialects
+from gateway.session.token import Sealer
+from gateway.session.visit import Served
+from gateway.store.bus import RedisBus
+from gateway.store.port import Bounds
+from gateway.store.rates import StoreRates
+from gateway.store.redis import RedisStore, open_store
+from gateway.tasks.policy import PolicyBook
+from gateway.upstream.auto import build
+from gateway.upstream.options import CommandOptions, UrlOptions
+
+_log: Final = logging.getLogger("gateway")
+_MAX_FIELD: Final = 16 * 1024
+_PLUGIN_SECONDS: Final = 5.0
+
+
+class House:
+    """All rooms of one process, furnished. `start` before use, `stop` after."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.replica = secrets.token_hex(8)
+        self.clock = SystemClock()
+        self.crew = Crew("house")
+        self.metrics = Metrics(
+            __version__, config.upstreams, _patterns(config), [plugin.name for plugin in config.plugins]
+        )
+        self.hooks = Hooks(
+            load_plugins([(plugin.name, plugin.options) for plugin in config.plugins]),
+            count=lambda plugin, outcome: self.metrics.hook_events.labels(plugin, outcome).inc(),
+            drop=lambda: self.metrics.events_dropped.labels("hooks").inc(),
+        )
+        self.hooks.validate()
+        self.witness = Witness(self.metrics, TaskLog(), self.hooks.publish)
+        self.store = self._open_store()
+        self.bus = RedisBus(self.store.link, self.replica, clock=self.clock)
+        self.rates = StoreRates(self.store.link, _rates(config), clock=self.clock)
+        self.service = TaskService(
+            self.replica, self.store, self.bus, self.witness, self.clock, _service_limits(config)
+        )
+        self.served = {name: self._serve(name, upstream) for name, upstream in config.upstreams.items()}
+        self.dialect = Sep1686()
+        self.dialects: Dialects = {"a": self.dialect}
+
+    async def start(self) -> None:
+        """Bring the rooms to life; raise `StoreAway` where the store holds the only secret and is away."""
+        await self.hooks.start()
+        secret = self.config.secret
+        key = (
+            secret.get_secret_value().encode()
+            if secret is not None
+            else await self.store.shared_secret(lambda: secrets.token_bytes(32))
+        )
+        self.principals = Principals(key, self.config.identity.header)
+        self.router = self._router(Sealer(key))
+        leases = Leases(self.service, self.store, self.witness, self.clock, self.config.lease)
+        self.crew.spawn(leases.run(), "leases")
+        self.crew.spawn(self.service.obey(), "commands")
+
+    async def stop(self) -> None:
+        """End what still runs, store how it ended, let go of everything."""
+        await self.service.close()
+        await self.crew.close()
+        await self.bus.close()
+        for served in self.served.values():
+            await served.upstream.close()
+        await self.hooks.stop(_PLUGIN_SECONDS)
+        await self.store.close()
+
+    def _open_store(self) -> RedisStore:
+        store = self.config.store
+        url = store.url.get_secret_value()
+        if store.password is not None:
+            url = _with_password(url, store.password.get_secret_value())
+        return open_store(
+            url,
+            prefix=store.prefix,
+            timeout=store.timeout / 1000,
+            log_length=self.config.limits.log_entries,
+            clock=self.clock,
+            observe=self._observe_store,
+        )
+
+    def _observe_store(self, operation: str, seconds: float, answered: bool) -> None:
+        self.metrics.store_seconds.labels(operation).observe(seconds)
+        if not answered:
+            self.metrics.store_failures.labels(operation).inc()
+
+    def _serve(self, name: str, upstream: UpstreamConfig) -> Served:
+        links = self.metrics.links_now.labels(name)
+        policies = policy_book(upstream.tasks)
+        return Served(
+            name=name,
+            upstream=build(_options(name, upstream, self.config), self.clock, links.set),
+            policies=policies,
+            scope_mode=upstream.scope,
+            capability=capability(_taskable(policies)),
+            plain_may_be_refused=_may_refuse(policies),
+        )
+
+    def _router(self, sealer: Sealer) -> Router:
+        limits = self.config.limits
+        book = SessionBook(
+            self.store,
+            self.clock,
+            limits.sessions,
+            lambda name, count: self.metrics.sessions_now.labels(name).set(count),
+        )
+        rooms = Rooms(
+            sealer=sealer,
+            principals=self.principals,
+            book=book,
+            opening=Opening(sealer),
+            beginning=Beginning(
+                self.service, self.rates, self.dialects, limits.task_id_bytes, self.witness
+            ),
+            desk=Desk(self.service, self.rates, self.dialects, self.witness, self.clock),
+            listening=Listening(self.service, self.crew, self.clock, self.dialects),
+            service=self.service,
+        )
+        return Router(rooms, self.served, self.dialect)
+
+
+class HttpFront:
+    """The house with its HTTP doors open."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self._doors = AsyncExitStack()
+        self.port = 0
+        self.admin_port: int | None = None
+
+    async def open(self) -> None:
+        """Listen; raise `OSError` where a port is taken."""
+        house, config = self.house, self.house.config
+        door = HttpDoor(
+            house.router,
+            paths_of(list(config.upstreams)),
+            _guard(config),
+            house.metrics,
+            house.crew,
+            HttpLimits(config.limits.request_bytes),
+        )
+        site = Site(door)
+        self._doors.push_async_callback(site.close)
+        self.port = await site.open(config.listen.host, config.listen.port)
+        if config.admin is not None:
+            probes = Probes(
+                store=house.store.ping,
+                upstreams={name: served.upstream.check for name, served in house.served.items()},
+                draining=lambda: house.service.draining,
+            )
+            admin = Admin(house.metrics.render, probes, house.clock)
+            self.admin_port = await admin.start(config.admin.host, config.admin.port)
+            self._doors.push_async_callback(admin.close)
+
+    async def close(self) -> None:
+        """Drain: no new tasks, running ones finish within the drain time; then close the doors."""
+        if not await self.house.service.drain(self.house.config.drain / 1000):
+            _log.warning("the drain time is over; tasks that still run end as failed")
+        await self.house.service.close()
+        await self.shut()
+
+    async def shut(self) -> None:
+        """Close the doors at once."""
+        await self._doors.aclose()
+
+
+def _patterns(config: Config) -> list[str]:
+    return [
+        pattern
+        for upstream in config.upstreams.values()
+        for pattern in (*upstream.tasks.tools, *upstream.tasks.methods)
+    ]
+
+
+def _rates(config: Config) -> dict[RateKind, str | None]:
+    rates = config.limits.rates
+    return {"create": rates.create, "get": rates.get, "result": rates.result, "list": rates.list}
+
+
+def _service_limits(config: Config) -> ServiceLimits:
+    limits = config.limits
+    return ServiceLimits(
+        bounds=Bounds(limits.tasks_per_scope, limits.stored_tasks_per_scope),
+        result_bytes=limits.result_bytes,
+        stream_queue_bytes=limits.stream_queue_bytes,
+        pending_requests=limits.pending_requests,
+        lease_ms=config.lease,
+    )
+
+
+def _options(name: str, upstream: UpstreamConfig, config: Config) -> UrlOptions | CommandOptions:
+    largest = config.limits.result_bytes + _MAX_FIELD
+    if upstream.command is not None:
+        return command_options(name, config)
+    return UrlOptions(
+        name=name,
+        url=upstream.url.get_secret_value() if upstream.url is not None else "",
+        transport=upstream.transport,
+        headers={key: value.get_secret_value() for key, value in upstream.headers.items()},
+        verify_tls=upstream.verify_tls,
+        ca_file=None if upstream.ca_file is None else str(upstream.ca_file),
+        connect_timeout=upstream.connect_timeout / 1000,
+        max_answer=largest,
+        max_links=upstream.max_links,
+        idle=upstream.idle / 1000,
+        start_timeout=upstream.start_timeout / 1000,
+    )
+
+
+def command_options(name: str, config: Config) -> CommandOptions:
+    """Return how an upstream that is a command is started."""
+    upstream = config.upstreams[name]
+    return CommandOptions(
+        name=name,
+        command=upstream.command or (),
+        env={key: value.get_secret_value() for key, value in upstream.env.items()},
+        cwd=None if upstream.cwd is None else str(upstream.cwd),
+        start_timeout=upstream.start_timeout / 1000,
+        max_line=config.limits.result_bytes + _MAX_FIELD,
+        max_links=upstream.max_links,
+        idle=upstream.idle / 1000,
+    )
+
+
+def _taskable(policies: PolicyBook) -> list[str]:
+    rules = [policies.default, *(policy for _, policy in policies.tools)]
+    methods = ["tools/call"] if any(rule.mode != "forbidden" for rule in rules) else []
+    return methods + [name for name, rule in policies.methods.items() if rule.mode != "forbidden"]
+
+
+def _may_refuse(policies: PolicyBook) -> bool:
+    rules = (policies.default, *(rule for _, rule in policies.tools), *policies.methods.values())
+    return any(rule.refuse_plain and rule.mode == "required" for rule in rules)
+
+
+def _guard(config: Config) -> Guard:
+    listen = config.listen
+    hosts = None if listen.host not in LOOPBACK or "*" in listen.allowed_hosts else listen.allowed_hosts
+    return Guard(listen.allowed_origins, hosts)
+
+
+def _with_password(url: str, password: str) -> str:
+    parts = urlsplit(url)
+    name, _, rest = parts.netloc.rpartition("@")
+    user = name.partition(":")[0]
+    return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{rest}").geturl()

@@ -1,0 +1,171 @@
+"""The command `mcp-task-gateway`: serve, stdio, check, schema, call, tasks."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from gateway import __version__
+from gateway.app import House, HttpFront
+from gateway.client import cli as client
+from gateway.config.load import DEMO_NAME, load, load_demo, load_inline, warnings
+from gateway.config.model import Config
+from gateway.config.schema import json_schema
+from gateway.observe.logs import configure
+from gateway.protocol.errors import ConfigError, GatewayError, PluginError
+from gateway.wrap import wrap
+
+WRONG: Final = 2
+INTERRUPTED: Final = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 good, 1 failed, 2 wrong configuration or usage."""
+    args = _parser().parse_args(argv)
+    command: Callable[[argparse.Namespace], int] = args.command
+    try:
+        return command(args)
+    except (ConfigError, PluginError) as wrong:
+        _complain(str(wrong))
+        return WRONG
+    except (GatewayError, OSError) as wrong:
+        _complain(f"mcp-task-gateway: {wrong}")
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mcp-task-gateway", description="Tasks for MCP servers that nobody has to change."
+    )
+    parser.add_argument("--version", action="version", version=f"mcp-task-gateway {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    serve = commands.add_parser("serve", help="serve upstreams over HTTP")
+    which = serve.add_mutually_exclusive_group(required=True)
+    which.add_argument("-c", "--config", type=Path, help="the YAML file")
+    which.add_argument("--demo", action="store_true", help="serve the demo server, nothing to configure")
+    serve.set_defaults(command=_serve)
+    stdio = commands.add_parser("stdio", help="wrap one stdio server for the host that starts this")
+    stdio.add_argument(
+        "server", nargs="+", metavar="COMMAND", help="the server and its arguments, after --"
+    )
+    stdio.set_defaults(command=_stdio)
+    check = commands.add_parser("check", help="look for mistakes in a configuration")
+    check.add_argument("-c", "--config", type=Path, required=True, help="the YAML file")
+    check.set_defaults(command=_check)
+    schema = commands.add_parser("schema", help="print the JSON Schema of the configuration, for editors")
+    schema.set_defaults(command=_schema)
+    parser.set_defaults(command=client.run)
+    client.add_parsers(commands)
+    return parser
+
+
+def _serve(args: argparse.Namespace) -> int:
+    config = load_demo([sys.executable, "-m", "gateway.demo"], os.environ) if args.demo else _load(args)
+    configure(config.log.level, config.log.format)
+    uvloop.run(_serve_http(config))
+    return 0
+
+
+def _stdio(args: argparse.Namespace) -> int:
+    config = load_inline(args.server, os.environ)
+    configure(config.log.level, config.log.format)
+    return uvloop.run(_serve_pipe(config))
+
+
+def _check(args: argparse.Namespace) -> int:
+    config = _load(args)
+    House(config)
+    _say(f"{args.config}: good; {len(config.upstreams)} upstreams: {', '.join(config.upstreams)}")
+    return 0
+
+
+def _schema(args: argparse.Namespace) -> int:
+    del args
+    _say(json.dumps(json_schema(), indent=2))
+    return 0
+
+
+def _load(args: argparse.Namespace) -> Config:
+    config = load(args.config, os.environ)
+    for warning in warnings(config, os.environ):
+        _complain(f"warning: {warning}")
+    return config
+
+
+async def _serve_http(config: Config) -> None:
+    stop = _stop_event()
+    house = House(config)
+    front = HttpFront(house)
+    try:
+        await house.start()
+        await front.open()
+        _announce(house, front)
+        await stop.wait()
+        closing = house.crew.spawn(front.close(), "drain")
+        # A second signal ends the patience.
+        stop.clear()
+        hurry = house.crew.spawn(stop.wait(), "hurry")
+        await asyncio.wait([closing, hurry], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await house.stop()
+        await front.shut()
+
+
+async def _serve_pipe(config: Config) -> int:
+    house = House(config)
+    try:
+        await house.start()
+        return await wrap(house, _stop_event())
+    finally:
+        await house.stop()
+
+
+def _stop_event() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+def _announce(house: House, front: HttpFront) -> None:
+    config = house.config
+    host = f"[{config.listen.host}]" if ":" in config.listen.host else config.listen.host
+    if house.store.link.in_process:
+        _say("Store: memory:// (in this process: a restart loses all tasks, and replicas share nothing)")
+    for name in config.upstreams:
+        url = f"http://{host}:{front.port}/{name}/mcp"
+        _say(f"Serving {name} at {url}")
+        if name == DEMO_NAME:
+            _say("Try:")
+            _say(f"  {_command()} call {url} slow_count seconds=5 --task")
+            _say(f"  {_command()} call {url} ask_name --task")
+    if front.admin_port is not None and config.admin is not None:
+        _say(
+            f"Metrics and health at http://{config.admin.host}:{front.admin_port}/metrics /healthz /readyz"
+        )
+
+
+def _command() -> str:
+    path = Path(sys.argv[0])
+    return os.path.relpath(path) if path.name == "mcp-task-gateway" else "python -m gateway"
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _complain(line: str) -> None:
+    sys.stderr.write(line + "\n")

@@ -1,0 +1,62 @@
+"""What a user asked for on the command line, as frozen values."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Action = Literal["list", "get", "result", "delete", "cancel"]
+LATEST = "2025-11-25"
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to go and how to show it.
+
+    `session` of `None` begins a session of its own; `repeat` are the options that a follow-up
+    command needs again, without secrets.
+    """
+
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+    session: str | None = None
+    version: str = LATEST
+    as_json: bool = False
+    repeat: tuple[str, ...] = ()
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One `tools/call`; `keep_alive` in milliseconds, `None` for ever, unset where not asked for."""
+
+    target: Target
+    tool: str
+    arguments: dict[str, msgspec.Raw] = {}
+    task: bool = False
+    keep_alive: int | msgspec.UnsetType | None = msgspec.UNSET
+    detach: bool = False
+    answers: dict[str, msgspec.Raw] | None = None
+    log_level: str | None = None
+
+
+class Tasks(msgspec.Struct, frozen=True, kw_only=True):
+    """One command about tasks; `request_id` is the original request's id as JSON bytes."""
+
+    target: Target
+    action: Action
+    task_id: str = ""
+    request_id: bytes = b""
+    limit: int = 100
+    wait: bool = False
+    answers: dict[str, msgspec.Raw] | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a call or task stands: `result` is the raw result, `error` a JSON-RPC error or its like.
+
+    `task_id` is `None` where the server ran the request as an ordinary one.
+    """
+
+    status: str
+    task_id: str | None = None
+    result: bytes | None = None
+    error: dict[str, object] | None = None

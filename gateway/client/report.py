@@ -1,0 +1,181 @@
+"""Outcomes for a person or a script: text on stdout, words on stderr, an exit code."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any, Final
+
+import msgspec
+
+from gateway.client.follow import as_error
+from gateway.client.options import LATEST, Outcome, Target
+from gateway.client.screen import Screen
+from gateway.client.sep1686 import TaskView
+from gateway.client.trees import as_object, as_objects
+from gateway.config.units import show_duration
+from gateway.protocol.envelope import dump, value
+from gateway.protocol.errors import Refusal, UpstreamLost
+
+PROG: Final = "mcp-task-gateway"
+FINE: Final = 0
+FAILED: Final = 1
+NO_WAY: Final = 2
+
+
+class WayBack(msgspec.Struct, frozen=True, kw_only=True):
+    """What a later command needs to find a task; `request_id` is JSON bytes."""
+
+    task_id: str
+    target: Target
+    session: str | None
+    version: str
+    request_id: bytes
+
+    @property
+    def lines(self) -> dict[str, str]:
+        """The command lines that come back, by action."""
+        tail: list[str] = [] if self.session is None else ["--session", self.session]
+        if self.version != LATEST:
+            tail += ["--protocol-version", self.version]
+        head = [self.target.url, self.task_id, *self.target.repeat]
+        return {
+            action: shlex.join([PROG, "tasks", action, *head, *tail])
+            for action in ("get", "result", "cancel")
+        }
+
+    def members(self) -> dict[str, Any]:
+        """Return the members of the JSON object."""
+        return {
+            "taskId": self.task_id,
+            "session": self.session,
+            "requestId": msgspec.Raw(self.request_id),
+            "next": self.lines,
+        }
+
+
+def show_outcome(screen: Screen, outcome: Outcome) -> int:
+    """Print a result or an error and return the exit code."""
+    members: dict[str, Any] = {"status": outcome.status}
+    if outcome.task_id is not None:
+        members["taskId"] = outcome.task_id
+    if outcome.result is None:
+        error = outcome.error or {"message": outcome.status}
+        screen.object({**members, "error": error})
+        _complain(screen, error)
+        return FAILED
+    result = as_object(value(outcome.result))
+    failed = result.get("isError") is True
+    # Raw, so that numbers and unknown members come out as they came in.
+    raw = msgspec.Raw(msgspec.json.format(outcome.result, indent=-1))
+    screen.object({**members, "isError": failed, "result": raw})
+    if failed:
+        screen.complain("the tool reports an error:")
+    _show_content(screen, result)
+    return FAILED if failed else FINE
+
+
+def show_failure(screen: Screen, wrong: Refusal | UpstreamLost, hint: str | None = None) -> int:
+    """Print why nothing came of it and return the exit code."""
+    error = as_error(wrong)
+    screen.object({"status": "error", "error": error})
+    _complain(screen, error)
+    if hint is not None:
+        screen.note(hint)
+    return FAILED if isinstance(wrong, Refusal) else NO_WAY
+
+
+def show_task(screen: Screen, view: TaskView) -> int:
+    """Print one task."""
+    screen.object({"taskId": view.task_id, "status": view.status, "task": _members(view)})
+    screen.text(f"task       {view.task_id}\nstatus     {view.status}")
+    screen.text(f"kept       {_kept(view)}")
+    if view.poll_frequency is not None and not view.ended:
+        screen.text(f"ask again  after {show_duration(int(view.poll_frequency))}")
+    if view.error is not None:
+        screen.text(f"error      {view.error}")
+    return FINE
+
+
+def show_tasks(screen: Screen, views: list[TaskView], *, more: bool) -> int:
+    """Print a list of tasks; `more` tells that the limit cut it."""
+    screen.object({"tasks": [_members(view) for view in views], "more": more})
+    if not views:
+        screen.note("no tasks")
+    width = max((len(view.task_id) for view in views), default=0)
+    for view in views:
+        tail = f"  {view.error}" if view.error else ""
+        screen.text(f"{view.task_id:<{width}}  {view.status:<14}  kept {_kept(view)}{tail}")
+    if more:
+        screen.note("there are more: raise --limit")
+    return FINE
+
+
+def show_detached(screen: Screen, view: TaskView, back: WayBack) -> int:
+    """Print how to come back to a task that was left alone."""
+    screen.object({"status": view.status, **back.members(), "task": _members(view)})
+    screen.text(view.task_id)
+    screen.note(f"the task runs on; its result is kept {_kept(view)}")
+    _show_way(screen, back)
+    return FINE
+
+
+def show_unknown(screen: Screen, wrong: Refusal | UpstreamLost, back: WayBack) -> int:
+    """Print why the end of a task could not be learned, and how to come back to it."""
+    error = as_error(wrong)
+    screen.object({"status": "error", "error": error, **back.members()})
+    _complain(screen, error)
+    screen.note("the task may run on; come back with")
+    _show_way(screen, back)
+    return FAILED if isinstance(wrong, Refusal) else NO_WAY
+
+
+def _show_way(screen: Screen, back: WayBack) -> None:
+    if back.session is not None:
+        screen.note(f"session {back.session}")
+    for line in back.lines.values():
+        screen.note(f"  {line}")
+    if len(back.target.headers) > len(back.target.repeat) // 2:
+        screen.note("give the same --header options again")
+
+
+def _complain(screen: Screen, error: dict[str, object]) -> None:
+    code = f" ({error['code']})" if "code" in error else ""
+    screen.complain(f"{error.get('message')}{code}")
+    if "retryAfter" in error:
+        screen.note(f"try again in {error['retryAfter']:g} s")
+    if "data" in error:
+        screen.note(f"  {dump(error['data']).decode()}")
+
+
+def _show_content(screen: Screen, result: dict[str, Any]) -> None:
+    blocks = as_objects(result.get("content"))
+    for block in blocks:
+        screen.text(_spell_block(block))
+    if not blocks and "structuredContent" in result:
+        screen.text(dump(result["structuredContent"]).decode())
+
+
+def _spell_block(block: dict[str, Any]) -> str:
+    """Return a content block as text; what is no text is named, not dumped."""
+    kind = block.get("type")
+    if kind == "text":
+        return str(block.get("text", ""))
+    if kind == "resource_link":
+        return str(block.get("uri", ""))
+    if resource := as_object(block.get("resource")):
+        return str(resource.get("text") or f"[resource {resource.get('uri')}]")
+    size = len(str(block.get("data", ""))) * 3 // 4
+    return f"[{kind} {block.get('mimeType', '')}, about {size} bytes; --json has them]"
+
+
+def _kept(view: TaskView) -> str:
+    if view.keep_alive is msgspec.UNSET:
+        return "for a time that it has not said"
+    if view.keep_alive is None:
+        return "for ever"
+    return f"{show_duration(int(view.keep_alive))} after its end"
+
+
+def _members(view: TaskView) -> dict[str, Any]:
+    members: dict[str, Any] = msgspec.to_builtins(view)
+    return {name: found for name, found in members.items() if found is not None or name == "keepAlive"}

@@ -1,0 +1,139 @@
+"""One upstream of the configuration, and what it says of tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr, model_validator
+
+from gateway.config.kinds import DURATION, HeaderName, HeaderValue, count, duration, or_unlimited
+from gateway.config.slice import Slice
+from gateway.config.units import read_duration
+from gateway.tasks.policy import Mode
+
+MODE = "`forbidden`: tasks are not offered and task metadata is ignored. `optional`: the client decides. "
+CONCURRENT = or_unlimited(count())
+FOREVER = or_unlimited(DURATION)
+OnLoss = Literal["fail", "retry"]
+
+_POLL = "How often clients are told to ask for the status."
+_TIMEOUT = "How long a call that runs as a task may take; then it fails and the upstream is told."
+_CONCURRENT = "Calls that run as tasks at the same time on one replica; more wait in `submitted`."
+_ON_LOSS = (
+    "What happens to a task when its replica or the connection to the upstream is lost and cannot be "
+    "resumed: `fail` it, or `retry` the call. Retry only what may run twice."
+)
+_REFUSE = "Refuse calls without task metadata where the mode is `required`. Off: they run as plain calls."
+
+
+class KeepAliveConfig(Slice):
+    """How long a task is kept after it has ended. In a rule, what is left out is as in `tasks`."""
+
+    default: Annotated[int, DURATION] = Field(
+        default=read_duration("1h"),
+        description="Retention when the client asks for none; never more than `max`.",
+    )
+    max: Annotated[int | None, FOREVER] = Field(
+        default=read_duration("24h"), description="The longest retention that a client gets."
+    )
+
+
+class RuleConfig(Slice):
+    """What holds for one tool pattern or method. What is left out is as in `tasks`."""
+
+    mode: Mode | None = Field(default=None, description="As `default`. A rule may be this word alone.")
+    keep_alive: KeepAliveConfig | None = Field(
+        default=None, description="How long a task is kept after it has ended."
+    )
+    poll_interval: Annotated[int | None, DURATION] = Field(default=None, description=_POLL)
+    timeout: Annotated[int | None, DURATION] = Field(default=None, description=_TIMEOUT)
+    max_concurrent: Annotated[int | None, CONCURRENT] = Field(default=None, description=_CONCURRENT)
+    on_loss: OnLoss | None = Field(default=None, description=_ON_LOSS)
+    refuse_plain: bool | None = Field(default=None, description=_REFUSE)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _word_alone(cls, value: Any) -> Any:
+        return {"mode": value} if isinstance(value, str) else value
+
+
+class TasksConfig(Slice):
+    """What an upstream's requests may do as tasks."""
+
+    default: Mode = Field(
+        default="optional",
+        description="For tools that no rule names. " + MODE + "`required`: meant to be run as a task.",
+    )
+    keep_alive: KeepAliveConfig = Field(
+        default=KeepAliveConfig(), description="How long a task is kept after it has ended."
+    )
+    poll_interval: Annotated[int, DURATION] = Field(default=read_duration("2s"), description=_POLL)
+    timeout: Annotated[int, DURATION] = Field(default=read_duration("2h"), description=_TIMEOUT)
+    max_concurrent: Annotated[int | None, CONCURRENT] = Field(default=None, description=_CONCURRENT)
+    on_loss: OnLoss = Field(default="fail", description=_ON_LOSS)
+    refuse_plain: bool = Field(default=False, description=_REFUSE)
+    tools: dict[str, RuleConfig] = Field(
+        default={},
+        description="Rules for tools by shell-style pattern (`*`, `?`, `[abc]`); the first match holds.",
+    )
+    methods: dict[str, RuleConfig] = Field(
+        default={},
+        description="Rules for other requests by method, such as `resources/read`; methods that are not "
+        "named are `forbidden`.",
+    )
+    inline_within: Annotated[int, duration("0s")] = Field(
+        default=read_duration("2s"),
+        description="For clients that leave the choice to the gateway (extension tasks): a call that ends "
+        "this fast is answered at once, the rest become tasks.",
+    )
+
+
+class UpstreamConfig(Slice):
+    """One MCP server: `url` or `command`, and how to reach it."""
+
+    url: SecretStr | None = Field(
+        default=None, description="Address of a server that is reached over HTTP. May hold `${ENV_NAME}`."
+    )
+    command: tuple[str, ...] | None = Field(
+        default=None,
+        description="Program and arguments of a server that is started as a child and speaks stdio.",
+    )
+    transport: Literal["auto", "streamable-http", "sse"] = Field(
+        default="auto",
+        description="How to speak to `url`. `auto` begins with Streamable HTTP and falls back to HTTP+SSE.",
+    )
+    headers: dict[HeaderName, HeaderValue] = Field(
+        default={}, description="Headers that are sent to `url`. May hold `${ENV_NAME}`."
+    )
+    headers_file: Path | None = Field(
+        default=None, description="File with more headers, one `Name: value` a line."
+    )
+    verify_tls: bool = Field(default=True, description="Whether the certificate of `url` is checked.")
+    ca_file: Path | None = Field(
+        default=None, description="Certificates (PEM) to check `url` with, in place of the system's."
+    )
+    env: dict[str, SecretStr] = Field(
+        default={}, description="Environment variables of `command`. May hold `${ENV_NAME}`."
+    )
+    cwd: Path | None = Field(default=None, description="Folder that `command` is started in.")
+    connect_timeout: Annotated[int, DURATION] = Field(
+        default=read_duration("10s"), description="How long a connection to `url` may take."
+    )
+    start_timeout: Annotated[int, DURATION] = Field(
+        default=read_duration("30s"), description="How long `command` may take to answer `initialize`."
+    )
+    max_links: Annotated[int, count()] = Field(
+        default=100,
+        description="Children of `command`, or HTTP+SSE connections, at the same time on one replica.",
+    )
+    idle: Annotated[int, duration("1s")] = Field(
+        default=read_duration("1h"),
+        description="How long a session that nobody uses keeps its child or connection.",
+    )
+    scope: Literal["principal", "shared"] = Field(
+        default="principal",
+        description="Who may see a task. `principal`: who made it. `shared`: everybody who reaches this "
+        "upstream, for one trusted user.",
+    )
+    tasks: TasksConfig = Field(default=TasksConfig(), description="What may run as a task, and how.")

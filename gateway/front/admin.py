@@ -1,0 +1,124 @@
+"""The operator's door: metrics, liveness, readiness.
+
+It is a port of its own, so that what operators see need not be open to clients. Readiness says in words
+what is wrong; the words never hold credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import web
+
+from gateway.aio.clock import Clock
+from gateway.observe.metrics import CONTENT_TYPE
+from gateway.protocol.errors import GatewayError
+
+Probe = Callable[[], Awaitable[str | None]]
+
+PROBE_SECONDS: Final = 2.0
+FRESH_SECONDS: Final = 1.0
+_MAX_WORDS: Final = 200
+_CREDENTIALS: Final = re.compile(r"//[^/@\s]*@")
+
+
+@dataclass(frozen=True)
+class Probes:
+    """What readiness asks.
+
+    A probe returns `None` where all is well and else what is wrong, in words; it may also raise.
+    `Upstream.check` and `Store.ping` are probes as they are.
+    """
+
+    store: Probe
+    upstreams: Mapping[str, Probe]
+    draining: Callable[[], bool]
+
+
+class Admin:
+    """Serves `/metrics`, `/healthz` and `/readyz`."""
+
+    def __init__(self, render: Callable[[], bytes], probes: Probes, clock: Clock) -> None:
+        self._render = render
+        self._probes = probes
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._asked_at = float("-inf")
+        self._store = ""
+        self._upstreams: dict[str, str] = {}
+        self._runner: web.AppRunner | None = None
+
+    def app(self) -> web.Application:
+        """Return the application."""
+        app = web.Application(client_max_size=1024)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        return app
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen and return the port, which is a free one where `port` is 0. Raises `OSError`."""
+        runner = web.AppRunner(self.app(), access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        self._runner = runner
+        await web.TCPSite(runner, host, port).start()
+        return int(runner.addresses[0][1])
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def readiness(self) -> dict[str, Any]:
+        """Return the readiness of this replica.
+
+        It is ready while it is not draining, its store answers, and at least one upstream does: one
+        upstream of several that is down must not take the others away. Answers are at most a second old.
+        """
+        async with self._lock:
+            if self._clock.monotonic() - self._asked_at >= FRESH_SECONDS:
+                await self._ask()
+                self._asked_at = self._clock.monotonic()
+        draining = self._probes.draining()
+        reached = not self._upstreams or "ok" in self._upstreams.values()
+        return {
+            "ready": not draining and self._store == "ok" and reached,
+            "store": self._store,
+            "upstreams": self._upstreams,
+            "draining": draining,
+        }
+
+    async def _ask(self) -> None:
+        names = list(self._probes.upstreams)
+        probes = [self._probes.store, *self._probes.upstreams.values()]
+        self._store, *words = await asyncio.gather(*(_words(probe) for probe in probes))
+        self._upstreams = dict(zip(names, words, strict=True))
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(body=self._render(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        found = await self.readiness()
+        return web.json_response(found, status=200 if found["ready"] else 503)
+
+
+async def _words(probe: Probe) -> str:
+    """Return `ok`, or what is wrong in words that an operator may see."""
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            words = await probe()
+    except TimeoutError:
+        words = f"no answer within {PROBE_SECONDS:g} s"
+    except GatewayError as error:
+        words = str(error) or type(error).__name__
+    except Exception as error:  # noqa: BLE001  a probe that breaks is news for the operator, not a crash
+        words = f"the check failed: {type(error).__name__}"
+    return "ok" if words is None else _CREDENTIALS.sub("//***@", words)[:_MAX_WORDS]

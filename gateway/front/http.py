@@ -1,0 +1,149 @@
+"""The HTTP door: POST, GET and DELETE at /<upstream>/mcp. Knows HTTP, knows no tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from gateway.aio.spawn import Crew
+from gateway.front.guard import Guard
+from gateway.front.render import refused, send_answer, send_relay, send_stream
+from gateway.observe.metrics import Metrics, method_class
+from gateway.protocol.codes import INTERNAL_ERROR, INVALID_REQUEST
+from gateway.protocol.errors import Refusal
+from gateway.session.exchange import Answer, Inbound, Outbound, Relay, Stream
+from gateway.session.router import Router
+
+_log: Final = logging.getLogger("gateway.front")
+_ALLOW: Final = "GET, POST, DELETE"
+_BODY_SECONDS: Final = 60.0
+
+
+class HttpLimits(msgspec.Struct, frozen=True):
+    """Bounds of the door: bytes of one request body."""
+
+    request_bytes: int
+
+
+class HttpDoor:
+    """Turns HTTP requests into visits of the session room and its answers into HTTP."""
+
+    def __init__(
+        self,
+        router: Router,
+        upstreams: Mapping[str, str],
+        guard: Guard,
+        metrics: Metrics,
+        crew: Crew,
+        limits: HttpLimits,
+    ) -> None:
+        self._router = router
+        self._paths = dict(upstreams)
+        self._guard = guard
+        self._metrics = metrics
+        self._crew = crew
+        self._limits = limits
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one HTTP request; whatever happens, the client gets an answer."""
+        upstream = self._paths.get(request.path)
+        if upstream is None:
+            words = f"No MCP endpoint at this path; there is {', '.join(sorted(self._paths))}"
+            return refused(None, Refusal(INVALID_REQUEST, words, status=404))
+        inbound = Inbound(upstream, request.method, _headers(request))
+        try:
+            response = await self._answer(request, inbound)
+        except Refusal as refusal:
+            response = refused(inbound, refusal)
+            if refusal.data is not None and (limit := refusal.data.get("limit")) and refusal.status == 413:
+                self._metrics.limits_hit.labels(limit).inc()
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception:  # noqa: BLE001 the border: logged with its trace, answered without it
+            _log.exception("a request to %s failed", upstream)
+            response = refused(inbound, Refusal(INTERNAL_ERROR, "Internal error", status=500))
+        self._metrics.requests.labels(upstream, method_class(inbound.method), str(response.status)).inc()
+        return response
+
+    async def _answer(self, request: web.BaseRequest, inbound: Inbound) -> web.StreamResponse:
+        self._guard.check(inbound)
+        match inbound.verb:
+            case "POST":
+                inbound.body = await self._body(request)
+                outbound = await self._router.post(inbound)
+            case "GET":
+                outbound = await self._router.get(inbound)
+            case "DELETE":
+                outbound = await self._router.delete(inbound)
+            case _:
+                refusal = Refusal(INVALID_REQUEST, "Method Not Allowed", status=405)
+                response = refused(inbound, refusal)
+                response.headers["Allow"] = _ALLOW
+                return response
+        return await self._send(request, inbound, outbound)
+
+    async def _send(
+        self, request: web.BaseRequest, inbound: Inbound, outbound: Outbound
+    ) -> web.StreamResponse:
+        match outbound:
+            case Answer():
+                return send_answer(outbound)
+            case Relay():
+                return await send_relay(request, outbound, self._crew, drain=inbound.verb == "POST")
+            case Stream():
+                streams = self._metrics.streams_now.labels(inbound.upstream)
+                streams.inc()
+                try:
+                    async with aclosing(outbound.items):
+                        return await send_stream(request, outbound)
+                finally:
+                    streams.dec()
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        limit = self._limits.request_bytes
+        length = request.content_length
+        if length is not None and length > limit:
+            raise _too_large(limit)
+        try:
+            async with asyncio.timeout(_BODY_SECONDS):
+                if length is not None:
+                    return await request.content.read(-1)
+                return await self._unsized(request, limit)
+        except TimeoutError:
+            raise Refusal(INVALID_REQUEST, "The body did not arrive in time", status=408) from None
+
+    async def _unsized(self, request: web.BaseRequest, limit: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        async for chunk in request.content.iter_any():
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            parts.append(chunk)
+        return b"".join(parts)
+
+
+def paths_of(names: list[str]) -> dict[str, str]:
+    """Return path → upstream: `/<upstream>/mcp`, and `/mcp` where there is just one."""
+    paths = {f"/{name}/mcp": name for name in names}
+    if len(names) == 1:
+        paths["/mcp"] = names[0]
+    return paths
+
+
+def _headers(request: web.BaseRequest) -> list[tuple[str, str]]:
+    return [
+        (name.decode("latin-1").lower(), content.decode("utf-8", "surrogateescape"))
+        for name, content in request.raw_headers
+    ]
+
+
+def _too_large(limit: int) -> Refusal:
+    words = f"Limit reached: the body is larger than request_bytes ({limit} bytes)"
+    return Refusal(INVALID_REQUEST, words, {"limit": "request_bytes", "max": limit}, status=413)

@@ -1,0 +1,124 @@
+"""What the session room answers, as HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from typing import Final
+
+from aiohttp import web
+
+from gateway.aio.spawn import Crew
+from gateway.front.watched import on_disconnect
+from gateway.protocol import sse
+from gateway.protocol.codes import UPSTREAM_UNAVAILABLE, http_status
+from gateway.protocol.envelope import refusal_response
+from gateway.protocol.errors import Refusal, UpstreamLost
+from gateway.protocol.headers import EVENT_STREAM, JSON
+from gateway.session.exchange import Answer, Inbound, Relay, Stream, Wire
+from gateway.upstream.port import Reply
+
+_log: Final = logging.getLogger("gateway.front")
+_WHOLE_BYTES: Final = 256 * 1024
+
+
+def send_answer(answer: Answer) -> web.Response:
+    """Return a whole answer."""
+    return web.Response(status=answer.status, body=answer.body or None, headers=answer.headers)
+
+
+def refused(inbound: Inbound | None, refusal: Refusal) -> web.Response:
+    """Return a refusal: its HTTP status with a JSON-RPC error that carries the request's id."""
+    ident = refusal.request_id
+    if ident is None and inbound is not None:
+        ident = inbound.request_id
+    status = refusal.status or http_status(refusal.code)
+    response = web.Response(status=status, body=refusal_response(ident, refusal), content_type=JSON)
+    if refusal.retry_after is not None:
+        response.headers["Retry-After"] = str(max(1, math.ceil(refusal.retry_after)))
+    if status == 413:
+        response.force_close()
+    return response
+
+
+async def send_stream(request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
+    """Send messages as events until they end or the client goes."""
+    response = web.StreamResponse(headers=stream.headers)
+    response.content_type = EVENT_STREAM
+    response.headers.setdefault("Cache-Control", "no-cache, no-transform")
+    response.headers.setdefault("X-Accel-Buffering", "no")
+    me = asyncio.current_task()
+    with on_disconnect(request, me.cancel if me is not None else lambda: None):
+        await response.prepare(request)
+        async for item in stream.items:
+            data = sse.encode(item.message, item.ident) if isinstance(item, Wire) else item
+            await response.write(data)
+        await response.write_eof()
+    return response
+
+
+async def send_relay(
+    request: web.BaseRequest, relay: Relay, crew: Crew, *, drain: bool
+) -> web.StreamResponse:
+    """Send an upstream's answer as it comes.
+
+    With `drain`, an answer whose client has gone is still read to its end: in the handshake era a
+    disconnect is not a cancel (I11), and some servers take a closed connection for one.
+    """
+    reply = relay.reply
+    size = _size_of(reply)
+    try:
+        if size is not None and size <= _WHOLE_BYTES:
+            body = await reply.read(_WHOLE_BYTES)
+            await reply.close()
+            return web.Response(status=reply.status, body=body or None, headers=relay.headers)
+        return await _send_chunks(request, relay, size)
+    except UpstreamLost as lost:
+        await reply.close()
+        raise Refusal(UPSTREAM_UNAVAILABLE, f"Upstream unavailable: {lost}") from lost
+    except ConnectionError:
+        if drain:
+            crew.spawn(_drain(reply), "drain")
+        else:
+            await reply.close()
+        raise
+    except asyncio.CancelledError:
+        await reply.close()
+        raise
+
+
+async def _send_chunks(request: web.BaseRequest, relay: Relay, size: int | None) -> web.StreamResponse:
+    reply = relay.reply
+    response = web.StreamResponse(status=reply.status, headers=relay.headers)
+    if size is not None:
+        response.content_length = size
+    await response.prepare(request)
+    try:
+        async for chunk in reply.chunks():
+            await response.write(chunk)
+    except UpstreamLost as lost:
+        # The head is out: all that is left is to let the client see that the answer is not whole.
+        _log.info("an upstream's answer was cut: %s", lost)
+        await reply.close()
+        if request.transport is not None:
+            request.transport.abort()
+        return response
+    await reply.close()
+    await response.write_eof()
+    return response
+
+
+async def _drain(reply: Reply) -> None:
+    try:
+        async for _ in reply.chunks():
+            pass
+    except UpstreamLost as lost:
+        _log.debug("a drained answer was cut: %s", lost)
+    finally:
+        await reply.close()
+
+
+def _size_of(reply: Reply) -> int | None:
+    length = reply.header("content-length")
+    return int(length) if length is not None and length.isdigit() else None

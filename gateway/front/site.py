@@ -1,0 +1,34 @@
+"""Listening: sockets for the HTTP door."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from aiohttp import web
+
+from gateway.front.http import HttpDoor
+from gateway.front.watched import WatchedServer
+
+_MAX_FIELD: Final = 16 * 1024
+_GOODBYE_SECONDS: Final = 2.0
+
+
+class Site:
+    """The HTTP door on a port."""
+
+    def __init__(self, door: HttpDoor) -> None:
+        # Bodies stay as they came: what is compressed is the upstream's to understand.
+        server = WatchedServer(
+            door.handle, access_log=None, max_field_size=_MAX_FIELD, auto_decompress=False
+        )
+        self._runner = web.ServerRunner(server, shutdown_timeout=_GOODBYE_SECONDS)
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen and return the port, a free one where `port` is 0; raise `OSError` where it is taken."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host, port).start()
+        return cast(int, self._runner.addresses[0][1])
+
+    async def close(self) -> None:
+        """Stop listening and let go of all connections."""
+        await self._runner.cleanup()

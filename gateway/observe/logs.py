@@ -1,0 +1,128 @@
+"""Log lines on stderr: one JSON object each, or plain text; and one line for each event of a task.
+
+What must not be logged cannot be: an event of a task takes the fields of `TaskFields` and no others,
+and none of them is an argument, a result or a credential.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypedDict, Unpack
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["json", "text"]
+TaskEvent = Literal[
+    "created",
+    "started",
+    "input_required",
+    "answered",
+    "finished",
+    "fetched",
+    "deleted",
+    "expired",
+    "refused",
+]
+
+MAX_TEXT: Final = 2_048
+_FIELDS: Final = "task_fields"
+
+
+class TaskFields(TypedDict, total=False):
+    """What a line about a task may say.
+
+    `scope` is the scope's hash and `session` the session's tag; `reason` is in the gateway's own words.
+    """
+
+    task_id: str
+    upstream: str
+    scope: str
+    session: str
+    dialect: str
+    method: str
+    tool: str | None
+    status: str
+    is_error: bool
+    reason: str | None
+    seconds: float
+    request_id: str
+
+
+class TaskLog:
+    """Writes one line for each event of a task."""
+
+    def __init__(self) -> None:
+        self._log = logging.getLogger("gateway.task")
+
+    def event(self, name: TaskEvent, **fields: Unpack[TaskFields]) -> None:
+        """Write that something happened to a task; fields of `None` and unknown fields are left out."""
+        if self._log.isEnabledFor(logging.INFO):
+            known = {key: fields.get(key) for key in TaskFields.__annotations__}
+            said = {key: value for key, value in known.items() if value is not None}
+            self._log.info("task %s", name, extra={_FIELDS: {"event": name, **said}})
+
+
+def _time(record: logging.LogRecord) -> str:
+    when = datetime.fromtimestamp(record.created, UTC)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _bounded(value: Any) -> Any:
+    return value[:MAX_TEXT] + "..." if isinstance(value, str) and len(value) > MAX_TEXT else value
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    fields: dict[str, Any] = getattr(record, _FIELDS, {})
+    return {key: _bounded(value) for key, value in fields.items()}
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line, in ASCII: whatever a client sends cannot break a line or a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        line = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _bounded(record.getMessage()),
+            **_fields(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, separators=(",", ":"), default=str)
+
+
+class TextLines(logging.Formatter):
+    """A line for people: time, level, logger, message, then the fields as `name=value`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record; a traceback follows on lines of its own."""
+        message = _bounded(record.getMessage())
+        shown = message if message.isprintable() else json.dumps(message)
+        parts = [_time(record), record.levelname, record.name, shown]
+        parts += [f"{key}={json.dumps(value, default=str)}" for key, value in _fields(record).items()]
+        line = " ".join(parts)
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class _Stderr(logging.StreamHandler[Any]):
+    """The one handler that `configure` sets."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+
+
+def configure(level: Level, form: Format) -> None:
+    """Send all logging of the process to stderr in one form; calling again replaces the earlier choice."""
+    handler = _Stderr()
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    root = logging.getLogger()
+    for old in [known for known in root.handlers if isinstance(known, _Stderr)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    # Each request is counted; a line for each would say nothing more.
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)

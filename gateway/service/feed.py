@@ -1,0 +1,100 @@
+"""What is on its way to one client stream: bounded, and it can tell that nobody listens any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Literal
+
+import msgspec
+
+from gateway.tasks.model import Outcome, Task
+
+NewsKind = Literal["created", "message", "final"]
+
+
+class News(msgspec.Struct, frozen=True):
+    """One thing a client should hear of a task.
+
+    `message` is the upstream's (with the relay's id where it is a request), `offset` its place in
+    the task's log, empty where it has none; `outcome` belongs to `final`.
+    """
+
+    kind: NewsKind
+    task: Task
+    message: bytes = b""
+    offset: str = ""
+    outcome: Outcome | None = None
+
+
+class Feed:
+    """A queue for one stream, bounded by bytes: news of tasks, and raw bytes that pass through.
+
+    News that does not fit ends the feed: the client comes back and reads on from the log. The final
+    response always fits. A feed of `only_final` takes no other news: its client cannot hear more.
+    """
+
+    def __init__(self, limit: int, *, only_final: bool = False) -> None:
+        self._limit = limit
+        self._only_final = only_final
+        self._queue: deque[News | bytes] = deque()
+        self._bytes = 0
+        self._bell = asyncio.Event()
+        self._room = asyncio.Event()
+        self._ended = False
+
+    def __repr__(self) -> str:
+        state = "ended" if self._ended else "open"
+        return f"<Feed {state}, {len(self._queue)} waiting, {self._bytes} bytes>"
+
+    @property
+    def open(self) -> bool:
+        """Whether messages put in still reach somebody."""
+        return not self._ended and not self._only_final
+
+    def put(self, news: News) -> bool:
+        """Queue news; tell whether it will reach the stream."""
+        if self._ended or (self._only_final and news.kind != "final"):
+            return False
+        if self._bytes + len(news.message) > self._limit and news.kind != "final":
+            self.end()
+            return False
+        self._push(news, len(news.message))
+        return True
+
+    async def put_raw(self, chunk: bytes) -> bool:
+        """Queue bytes once there is room; tell whether they will reach the stream."""
+        while self._bytes > self._limit and not self._ended:
+            self._room.clear()
+            await self._room.wait()
+        if self._ended:
+            return False
+        self._push(chunk, len(chunk))
+        return True
+
+    def end(self) -> None:
+        """Let the reader finish what is queued, then stop."""
+        self._ended = True
+        self._bell.set()
+        self._room.set()
+
+    async def get(self, patience: float | None = None) -> News | bytes | None:
+        """Return the next item, `None` at the end; `b""` when nothing came for `patience` seconds."""
+        if not self._queue and not self._ended:
+            self._bell.clear()
+            try:
+                async with asyncio.timeout(patience):
+                    await self._bell.wait()
+            except TimeoutError:
+                return b""
+        if not self._queue:
+            return None
+        item = self._queue.popleft()
+        self._bytes -= len(item if isinstance(item, bytes) else item.message)
+        self._room.set()
+        return item
+
+    def _push(self, item: News | bytes, size: int) -> None:
+        self._queue.append(item)
+        self._bytes += size
+        self._bell.set()

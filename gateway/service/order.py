@@ -1,0 +1,35 @@
+"""What the task service is asked to run, and the bounds it works in."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.protocol.headers import Headers
+from gateway.store.port import Bounds
+from gateway.tasks.model import NewTask
+from gateway.tasks.policy import Policy
+from gateway.upstream.port import Channel
+
+
+class Order(msgspec.Struct, kw_only=True):
+    """One request that is to become a task.
+
+    `message` is the request as the upstream shall get it, but for id and progress token, which the
+    service sets; `params` are its raw parameters; `headers` go with all that is sent for it.
+    """
+
+    new: NewTask
+    policy: Policy
+    message: bytes
+    channel: Channel
+    headers: Headers
+
+
+class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The bounds of the task service; bytes, milliseconds, numbers."""
+
+    bounds: Bounds
+    result_bytes: int
+    stream_queue_bytes: int
+    pending_requests: int
+    lease_ms: int

@@ -1,0 +1,290 @@
+"""The task service of one replica: begin, look up, list, answer, cancel, remove."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import Final
+
+from gateway.aio.clock import Clock
+from gateway.aio.spawn import Crew
+from gateway.protocol.codes import INTERNAL_ERROR
+from gateway.protocol.errors import IllegalMove, Refusal, StoreAway, UpstreamLost
+from gateway.service.feed import Feed, News
+from gateway.service.follow import follow
+from gateway.service.order import Order, ServiceLimits
+from gateway.service.running import Ending, Running
+from gateway.service.witness import Witness
+from gateway.store.port import Bus, Command, Exists, Full, Store
+from gateway.tasks import call
+from gateway.tasks.model import Outcome, Scope, Task, TaskKey
+
+_log: Final = logging.getLogger("gateway.service")
+Closer = Callable[[], Awaitable[None]]
+
+
+class TaskService:
+    """Owns the running calls of this replica; everything else is read from the store.
+
+    Raises `StoreAway` where the store is needed and does not answer.
+    """
+
+    def __init__(
+        self, replica: str, store: Store, bus: Bus, witness: Witness, clock: Clock, limits: ServiceLimits
+    ) -> None:
+        self.replica = replica
+        self._store = store
+        self._bus = bus
+        self._witness = witness
+        self._limits = limits
+        self._tools = (store, witness, clock, limits)
+        self._crew = Crew("calls")
+        self._running: dict[TaskKey, Running] = {}
+        self._by_request: dict[tuple[str, bytes], TaskKey] = {}
+        self._creating: dict[tuple[str, bytes], asyncio.Event] = {}
+        self._turns: dict[tuple[str, str], asyncio.Semaphore] = {}
+        self._listeners: dict[str, Feed] = {}
+        self._closers: dict[str, Closer] = {}
+        self.draining = False
+
+    def __repr__(self) -> str:
+        return f"<TaskService {self.replica}: {len(self._running)} running>"
+
+    @property
+    def running(self) -> tuple[Running, ...]:
+        """The tasks that this replica runs now."""
+        return tuple(self._running.values())
+
+    async def begin(self, order: Order, *, only_final: bool = False) -> Running | Exists | Full:
+        """Store a task, start its call, return it; the store has it when this returns (I2).
+
+        Raises `Refusal` while the replica drains.
+        """
+        if self.draining:
+            raise Refusal(INTERNAL_ERROR, "The gateway is stopping and takes no new tasks", status=503)
+        new = order.new
+        name = (new.session, new.request_id)
+        made = self._creating[name] = asyncio.Event()
+        try:
+            return await self._begin(order, only_final=only_final)
+        finally:
+            made.set()
+            if self._creating.get(name) is made:
+                del self._creating[name]
+
+    async def _begin(self, order: Order, *, only_final: bool) -> Running | Exists | Full:
+        new, limits = order.new, self._limits
+        found = await self._store.create(new, self.replica, limits.lease_ms, limits.bounds)
+        if isinstance(found, Exists):
+            self._witness.refused(new.key.scope, new.session, new.key.task_id, "exists")
+            return found
+        if isinstance(found, Full):
+            limit = "tasks_per_scope" if found.which == "active" else "stored_tasks_per_scope"
+            self._witness.limit_hit(limit)
+            self._witness.refused(new.key.scope, new.session, new.key.task_id, limit)
+            return found
+        self._witness.created(found)
+        running = Running(
+            found, order, self._tools, lambda: self._listeners.get(new.session), only_final=only_final
+        )
+        self._running[found.key] = running
+        self._by_request[new.session, new.request_id] = found.key
+        self._crew.spawn(self._run(running), found.key.digest)
+        return running
+
+    async def get(self, key: TaskKey) -> Task | None:
+        """Return the record of a task."""
+        task = await self._store.get(key)
+        if task is None:
+            self._witness.lookup_failed(key.scope.upstream)
+        return task
+
+    async def outcome(self, key: TaskKey) -> tuple[Task, Outcome | None] | None:
+        """Return the record and, after the end, the outcome of a task."""
+        found = await self._store.outcome(key)
+        if found is None:
+            self._witness.lookup_failed(key.scope.upstream)
+        elif found[1] is not None:
+            self._witness.fetched(found[0])
+        return found
+
+    async def page(self, scope: Scope, after: str | None, limit: int) -> tuple[list[Task], str | None]:
+        """Return a page of the scope's tasks in the order of creation, and where to go on."""
+        return await self._store.page(scope, after, limit)
+
+    async def cancel(self, key: TaskKey, reason: str) -> Task | None:
+        """Cancel a task wherever it runs; `None` where it is not there; raise `IllegalMove` when ended."""
+        words = f"Cancelled by the client{': ' + reason if reason else ''}"
+        task = await self._store.cancel(key, words)
+        if task is None:
+            return None
+        await self._stop_call(task, Ending(Outcome(status="cancelled", error=words), "cancelled", words))
+        self._witness.finished(task, "cancelled")
+        return task
+
+    async def cancel_request(self, scope: Scope, session: str, request_id: bytes, reason: str) -> bool:
+        """Cancel the task that a request made; tell whether the request had made one.
+
+        A task that has ended stays as it is (SEP-1686 section 4.8.3).
+        """
+        creating = self._creating.get((session, request_id))
+        if creating is not None:
+            await creating.wait()
+        key = self._by_request.get((session, request_id))
+        if key is None:
+            key = await self._store.find_request(scope, session, request_id)
+        if key is None:
+            return False
+        with suppress(IllegalMove):
+            await self.cancel(key, reason)
+        return True
+
+    async def remove(self, key: TaskKey) -> bool:
+        """Delete a task; one that still runs is cancelled first. Tell whether it was there."""
+        task: Task | None = None
+        with suppress(IllegalMove):
+            task = await self.cancel(key, "the task was deleted")
+        removed = await self._store.remove(key)
+        if removed is None:
+            self._witness.lookup_failed(key.scope.upstream)
+            return task is not None
+        self._witness.deleted(removed)
+        return True
+
+    async def answer(self, scope: Scope, relay_id: str, message: bytes) -> bool:
+        """Pass a client's answer on to the upstream; tell whether anybody still waited for it."""
+        digest = relay_id.split(".")[1] if relay_id.count(".") == 2 else ""
+        found = await self._store.take_pending(TaskKey.from_digest(scope, digest), relay_id)
+        if found is None:
+            return False
+        task, pending = found
+        self._witness.answered(task, pending.method)
+        message = call.readdressed(message, pending.upstream_id)
+        running = self._running.get(task.key)
+        if running is None:
+            await self._bus.send(task.owner, Command("answer", task.key, message))
+            return True
+        running.moved(task)
+        try:
+            await running.answer(message, relay_id)
+        except UpstreamLost as lost:
+            _log.warning("an answer did not reach the upstream: %s", lost)
+        return True
+
+    async def follow(self, key: TaskKey, after: str | None) -> AsyncGenerator[News | None, None]:
+        """Yield a task's news from an offset of its log, then what happens, the final response last.
+
+        `None` says that nothing happened for a while. While somebody follows, server requests are
+        not offered elsewhere.
+        """
+        running = self._running.get(key)
+        if running is None and key.known_digest:
+            running = next((r for r in self._running.values() if r.task.key.digest == key.digest), None)
+        if running is not None:
+            running.followers += 1
+        try:
+            async with aclosing(follow(self._store, self._bus, key, after)) as news_of_it:
+                async for news in news_of_it:
+                    yield news
+        finally:
+            if running is not None:
+                running.followers -= 1
+                running.leave()
+
+    def listen(self, session: str) -> Feed:
+        """Open the session's own stream; a newer one ends the older."""
+        self.end_listening(session)
+        feed = Feed(self._limits.stream_queue_bytes)
+        self._listeners[session] = feed
+        for running in self._running.values():
+            if running.task.session == session:
+                running.offer_to(feed)
+        return feed
+
+    def end_listening(self, session: str) -> None:
+        """End the session's own stream where one is open."""
+        older = self._listeners.pop(session, None)
+        if older is not None:
+            older.end()
+
+    def listens(self, session: str) -> bool:
+        """Tell whether the session's own stream is open."""
+        feed = self._listeners.get(session)
+        return feed is not None and feed.open
+
+    def unlisten(self, session: str, feed: Feed) -> None:
+        """Close the session's own stream, unless a newer one took its place."""
+        feed.end()
+        if self._listeners.get(session) is feed:
+            del self._listeners[session]
+
+    async def end_session(self, session: str, close: Closer) -> None:
+        """Call `close` when the last running task of a session has ended; at once where none runs."""
+        if any(running.task.session == session for running in self._running.values()):
+            self._closers[session] = close
+        else:
+            await close()
+
+    async def obey(self) -> None:
+        """Carry out what other replicas ask of this one, for ever."""
+        async for command in self._bus.commands():
+            running = self._running.get(command.key)
+            if running is None:
+                continue
+            if command.kind == "cancel":
+                ending = Ending(Outcome(status="cancelled"), "cancelled", "cancelled by the client")
+                running.stop(ending, recorded=True)
+            else:
+                self._crew.spawn(self._pass_on(running, command.message), "answer")
+
+    async def drain(self, seconds: float) -> bool:
+        """Take no new tasks and wait for the running ones; tell whether all ended."""
+        self.draining = True
+        return await self._crew.drain(seconds)
+
+    async def close(self) -> None:
+        """End what still runs, with words; wait until that is stored."""
+        self.draining = True
+        for running in self.running:
+            running.stop(Ending(call.stopped(), "lost", "the gateway stops"), recorded=False)
+        await self._crew.drain(10)
+        await self._crew.close()
+        for feed in tuple(self._listeners.values()):
+            feed.end()
+
+    async def _run(self, running: Running) -> None:
+        task = running.task
+        try:
+            await running.run(self._turn(running))
+        finally:
+            self._running.pop(task.key, None)
+            if self._by_request.get((task.session, task.request_id)) == task.key:
+                del self._by_request[task.session, task.request_id]
+            if not any(other.task.session == task.session for other in self._running.values()):
+                closer = self._closers.pop(task.session, None)
+                if closer is not None:
+                    await closer()
+
+    def _turn(self, running: Running) -> asyncio.Semaphore | None:
+        policy = running.order.policy
+        if policy.max_concurrent is None:
+            return None
+        name = (running.task.key.scope.upstream, policy.pattern)
+        return self._turns.setdefault(name, asyncio.Semaphore(policy.max_concurrent))
+
+    async def _stop_call(self, task: Task, ending: Ending) -> None:
+        running = self._running.get(task.key)
+        if running is not None:
+            running.moved(task)
+            running.stop(ending, recorded=True)
+        elif task.owner != self.replica:
+            with suppress(StoreAway):
+                await self._bus.send(task.owner, Command("cancel", task.key))
+
+    async def _pass_on(self, running: Running, message: bytes) -> None:
+        try:
+            await running.answer(message)
+        except UpstreamLost as lost:
+            _log.warning("an answer did not reach the upstream: %s", lost)

@@ -1,0 +1,95 @@
+"""Which sessions this replica has seen lately: their number is bounded, ended ones are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from gateway.aio.clock import Clock
+from gateway.protocol.codes import LIMIT_REACHED, SESSION_NOT_FOUND
+from gateway.protocol.errors import Refusal, StoreAway
+from gateway.session.token import Session
+from gateway.store.port import Store
+
+IDLE_SECONDS: Final = 3600.0
+ENDED_MS: Final = 7 * 86_400_000
+_SWEEP_SECONDS: Final = 30.0
+
+
+class SessionBook:
+    """Counts sessions; idle ones make room, the token itself stays good (clients seldom start anew)."""
+
+    def __init__(self, store: Store, clock: Clock, limit: int, changed: Callable[[str, int], None]) -> None:
+        self._store = store
+        self._clock = clock
+        self._limit = limit
+        self._changed = changed
+        self._seen: dict[str, tuple[str, float]] = {}
+        self._counts: dict[str, int] = {}
+        self._ended: dict[str, None] = {}
+        self._swept = clock.monotonic()
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def admit(self) -> None:
+        """Raise `Refusal` where there is no room for one more session."""
+        if len(self._seen) < self._limit:
+            return
+        self._sweep(force=True)
+        if len(self._seen) >= self._limit:
+            raise Refusal(
+                LIMIT_REACHED,
+                f"Limit reached: sessions ({self._limit}); try again later",
+                {"limit": "sessions", "max": self._limit, "retryAfter": 30},
+                status=503,
+                retry_after=30,
+            )
+
+    async def touch(self, session: Session) -> None:
+        """Note that a session is in use; raise `Refusal` -32001 where its client has ended it."""
+        tag = session.tag
+        now = self._clock.monotonic()
+        if tag in self._ended or (tag not in self._seen and await self._was_ended(tag)):
+            raise session_unknown()
+        if tag not in self._seen:
+            self._count(session.upstream, 1)
+        self._seen[tag] = (session.upstream, now)
+        if now - self._swept > _SWEEP_SECONDS:
+            self._sweep(force=False)
+
+    async def end(self, session: Session) -> None:
+        """Remember that the client has ended a session."""
+        self._ended[session.tag] = None
+        if len(self._ended) > self._limit:
+            self._ended.pop(next(iter(self._ended)))
+        if self._seen.pop(session.tag, None) is not None:
+            self._count(session.upstream, -1)
+        try:
+            await self._store.end_session(session.tag, ENDED_MS)
+        except StoreAway:
+            return
+
+    async def _was_ended(self, tag: str) -> bool:
+        try:
+            return await self._store.session_ended(tag)
+        except StoreAway:
+            return False
+
+    def _sweep(self, *, force: bool) -> None:
+        now = self._clock.monotonic()
+        self._swept = now
+        idle = IDLE_SECONDS / 4 if force else IDLE_SECONDS
+        for tag, (upstream, seen) in list(self._seen.items()):
+            if now - seen >= idle:
+                del self._seen[tag]
+                self._count(upstream, -1)
+
+    def _count(self, upstream: str, change: int) -> None:
+        self._counts[upstream] = self._counts.get(upstream, 0) + change
+        self._changed(upstream, self._counts[upstream])
+
+
+def session_unknown() -> Refusal:
+    """Return the answer to a session id that is not, or no longer, good (2025-11-25 transports)."""
+    return Refusal(SESSION_NOT_FOUND, "Session not found: initialize anew", status=404)

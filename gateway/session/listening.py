@@ -1,0 +1,119 @@
+"""GET: the session's own stream, or one that is taken up again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Final
+
+from gateway.aio.clock import Clock
+from gateway.aio.spawn import Crew
+from gateway.protocol.errors import UpstreamLost
+from gateway.protocol.headers import EVENT_STREAM, LAST_EVENT_ID
+from gateway.service.service import TaskService
+from gateway.session.book import session_unknown
+from gateway.session.exchange import Outbound, Relay, Stream
+from gateway.session.plain import client_headers, forward
+from gateway.session.streams import (
+    EVENT_MARK,
+    Dialects,
+    link_events,
+    listening_stream,
+    read_event_id,
+    reply_events,
+    resumed_stream,
+)
+from gateway.session.visit import Visit, find_link
+from gateway.upstream.port import HttpUpstream, Reply
+
+_HEAD_SECONDS: Final = 1.0
+_STILL_BUSY: Final = (0.05, 0.2, 0.5)
+_NO_STREAM: Final = (405, 501)
+
+
+class Listening:
+    """Opens streams that no request of the client carries."""
+
+    def __init__(self, service: TaskService, crew: Crew, clock: Clock, dialects: Dialects) -> None:
+        self._service = service
+        self._crew = crew
+        self._clock = clock
+        self._dialects = dialects
+
+    async def open(self, visit: Visit) -> Outbound:
+        """Open the stream that a GET asks for.
+
+        An event id of the gateway's resumes a task's stream, any other is the upstream's to resume.
+        """
+        ident = visit.inbound.header(LAST_EVENT_ID) or ""
+        if ident.startswith(EVENT_MARK) and visit.scope is not None:
+            key, after = read_event_id(ident, visit.scope)
+            return Stream(resumed_stream(self._service, key, after, self._dialects))
+        if visit.session is None:
+            return await forward(visit)
+        if visit.session.link:
+            link = await find_link(visit)
+            if link is None:
+                raise session_unknown()
+            return self._stream(visit, link_events(link))
+        if visit.served.upstream.http is None:
+            return self._stream(visit, None)
+        return await self._over_http(visit, visit.served.upstream.http, resuming=bool(ident))
+
+    async def _over_http(self, visit: Visit, http: HttpUpstream, *, resuming: bool) -> Outbound:
+        beside = resuming and self._service.listens(visit.tag)
+        if not beside:
+            self._service.end_listening(visit.tag)
+        asking = self._crew.spawn(self._ask(http, visit), "open upstream stream")
+        await asyncio.wait([asking], timeout=None if beside else _HEAD_SECONDS)
+        if not asking.done():
+            return self._stream(visit, self._late(asking))
+        reply = asking.result()
+        if reply is None:
+            return self._stream(visit, None)
+        if reply.status in _NO_STREAM:
+            await reply.close()
+            return self._stream(visit, None)
+        if beside or not _is_stream(reply):
+            return Relay(reply, client_headers(visit, reply))
+        return self._stream(visit, reply_events(reply))
+
+    async def _ask(self, http: HttpUpstream, visit: Visit) -> Reply | None:
+        """Return the upstream's answer to the GET, `None` where it cannot be reached.
+
+        The stream of before may stand there for a moment yet (409): that is tried again.
+        """
+        headers = visit.upstream_headers()
+        try:
+            reply = await http.forward("GET", headers, None)
+            for seconds in _STILL_BUSY:
+                if reply.status != 409:
+                    break
+                await reply.close()
+                await self._clock.sleep(seconds)
+                reply = await http.forward("GET", headers, None)
+        except UpstreamLost:
+            return None
+        return reply
+
+    async def _late(self, asking: asyncio.Task[Reply | None]) -> AsyncGenerator[bytes, None]:
+        """Yield the events of an upstream that keeps its head back until it has something to say."""
+        try:
+            reply = await asking
+        except asyncio.CancelledError:
+            asking.cancel()
+            raise
+        if reply is None or not _is_stream(reply):
+            if reply is not None:
+                await reply.close()
+            await asyncio.Event().wait()
+            return
+        async for whole in reply_events(reply):
+            yield whole
+
+    def _stream(self, visit: Visit, source: AsyncGenerator[bytes, None] | None) -> Outbound:
+        return Stream(listening_stream(self._service, self._crew, visit, source, self._dialects))
+
+
+def _is_stream(reply: Reply) -> bool:
+    return reply.status == 200 and (reply.header("content-type") or "").startswith(EVENT_STREAM)

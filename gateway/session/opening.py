@@ -1,0 +1,143 @@
+"""`initialize`: the upstream's answer with the tasks capability, under a session id of the gateway's."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final
+
+from gateway.protocol import sse
+from gateway.protocol.envelope import peek
+from gateway.protocol.errors import Refusal, UpstreamLost
+from gateway.protocol.headers import EVENT_STREAM, SESSION, Headers, to_client, to_upstream
+from gateway.session.advertise import Opened, advertise
+from gateway.session.exchange import Answer, Outbound, Relay, Stream, Wire, json_answer
+from gateway.session.plain import unavailable
+from gateway.session.token import Sealer, Session
+from gateway.session.visit import Visit
+from gateway.upstream.port import Reply
+
+_TRY_SSE: Final = (400, 404, 405)
+MAX_ANSWER: Final = 4 * 1024 * 1024
+
+
+class Opening:
+    """Opens sessions."""
+
+    def __init__(self, sealer: Sealer) -> None:
+        self._sealer = sealer
+
+    async def open(self, visit: Visit) -> Outbound:
+        """Send `initialize` to the upstream; raise `Refusal` where that cannot be reached."""
+        upstream = visit.served.upstream
+        tag = secrets.token_hex(16)
+        headers = to_upstream(visit.inbound.headers)
+        raw = visit.request.raw
+        try:
+            if upstream.prefers_links:
+                if upstream.links is None:
+                    raise UpstreamLost("it offers no way to open a session")
+                _, first = await upstream.links.open(tag, raw, headers)
+                return self._over_link(visit, tag, first)
+            if upstream.http is None:
+                raise UpstreamLost("it offers no way to open a session")
+            reply = await upstream.http.forward("POST", headers, raw)
+            if reply.status in _TRY_SSE and upstream.links is not None:
+                return await self._fall_back(visit, tag, reply, headers)
+            return await self._over_http(visit, tag, reply)
+        except UpstreamLost as lost:
+            raise unavailable(lost) from lost
+
+    async def _fall_back(self, visit: Visit, tag: str, reply: Reply, headers: Headers) -> Outbound:
+        body = await reply.read(MAX_ANSWER)
+        found = await visit.served.upstream.fall_back(tag, visit.request.raw, headers)
+        if found is None:
+            return Answer(reply.status, body, to_client(reply.headers))
+        return self._over_link(visit, tag, found[1])
+
+    def _over_link(self, visit: Visit, tag: str, first: bytes) -> Outbound:
+        opened = advertise(first, visit.served.capability)
+        if opened is None:
+            return json_answer(first)
+        session = self._session(visit, tag, opened, link=True, upstream_id=None)
+        return json_answer(opened.message, headers=[(SESSION, self._sealer.seal(session))])
+
+    async def _over_http(self, visit: Visit, tag: str, reply: Reply) -> Outbound:
+        upstream_id = reply.header(SESSION)
+        kind = reply.header("content-type") or ""
+        if reply.status != 200:
+            return Relay(reply, to_client(reply.headers))
+        if kind.startswith(EVENT_STREAM):
+            return await self._over_events(visit, tag, reply)
+        body = await reply.read(MAX_ANSWER)
+        opened = advertise(body, visit.served.capability)
+        if opened is None:
+            return Answer(200, body, to_client(reply.headers))
+        session = self._session(visit, tag, opened, link=False, upstream_id=upstream_id)
+        headers = [*to_client(reply.headers), (SESSION, self._sealer.seal(session))]
+        return Answer(200, opened.message, headers)
+
+    async def _over_events(self, visit: Visit, tag: str, reply: Reply) -> Outbound:
+        """Read up to the response, whose content decides the session id in the headers."""
+        parser = sse.Parser(MAX_ANSWER)
+        earlier: list[Wire] = []
+        chunks = reply.chunks()
+        async for chunk in chunks:
+            events = _feed(parser, chunk)
+            for event in events:
+                opened = _opened_by(event.data, visit)
+                if opened is None:
+                    earlier.append(Wire(event.data, event.id))
+                    continue
+                session = self._session(visit, tag, opened, False, reply.header(SESSION))
+                earlier.append(Wire(opened.message, event.id))
+                headers = [(SESSION, self._sealer.seal(session))]
+                return Stream(_ended(earlier, reply), [*_kept(reply), *headers])
+        return Stream(_ended(earlier, reply), _kept(reply))
+
+    def _session(
+        self, visit: Visit, tag: str, opened: Opened, link: bool, upstream_id: str | None
+    ) -> Session:
+        return Session(
+            tag=tag,
+            upstream=visit.served.name,
+            upstream_id=upstream_id,
+            link=link,
+            version=opened.version,
+            own_tasks=opened.own_tasks,
+            initialize=visit.request.raw if link else None,
+        )
+
+
+def _kept(reply: Reply) -> Headers:
+    return [(name, content) for name, content in to_client(reply.headers) if name != "content-type"]
+
+
+def _feed(parser: sse.Parser, chunk: bytes) -> list[sse.Event]:
+    try:
+        return parser.feed(chunk)
+    except ValueError as wrong:
+        raise UpstreamLost(f"its event stream is broken ({wrong})") from None
+
+
+def _opened_by(data: bytes, visit: Visit) -> Opened | None:
+    try:
+        if peek(data).kind != "response":
+            return None
+    except Refusal:
+        return None
+    return advertise(data, visit.served.capability)
+
+
+async def _ended(wires: list[Wire], reply: Reply) -> AsyncGenerator[Wire, None]:
+    async def all_of() -> AsyncGenerator[Wire, None]:
+        for wire in wires:
+            yield wire
+
+    try:
+        async with aclosing(all_of()) as items:
+            async for wire in items:
+                yield wire
+    finally:
+        await reply.close()

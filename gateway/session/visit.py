@@ -1,0 +1,84 @@
+"""One request on its way through the session room, with all that is known about who sent it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.protocol.envelope import Envelope
+from gateway.protocol.headers import SESSION, Headers, to_upstream
+from gateway.session.exchange import Inbound
+from gateway.session.principal import ScopeMode
+from gateway.session.token import Session
+from gateway.tasks.model import Scope
+from gateway.tasks.policy import PolicyBook
+from gateway.upstream.port import Channel, Link, Upstream
+
+
+class Served(msgspec.Struct, frozen=True):
+    """An upstream as the session room serves it.
+
+    `capability` is what `initialize` answers gain; `plain_may_be_refused` says that some rule
+    refuses calls without task metadata.
+    """
+
+    name: str
+    upstream: Upstream
+    policies: PolicyBook
+    scope_mode: ScopeMode
+    capability: dict[str, dict[str, bool]]
+    plain_may_be_refused: bool = False
+
+
+class Visit(msgspec.Struct):
+    """One request: where it goes, who asks, what it is.
+
+    `pipe` is the link of a client that is on a pipe itself: what is plain goes there as it came, and
+    what comes back is not waited for.
+    """
+
+    served: Served
+    inbound: Inbound
+    session: Session | None
+    scope: Scope | None
+    envelope: Envelope | None = None
+    pipe: Link | None = None
+
+    @property
+    def request(self) -> Envelope:
+        """The message of a POST."""
+        if self.envelope is None:
+            raise ValueError("this visit carries no message")
+        return self.envelope
+
+    @property
+    def tag(self) -> str:
+        """The session's name in logs, empty without one."""
+        return self.session.tag if self.session is not None else ""
+
+    def upstream_headers(self) -> Headers:
+        """Return the client's headers for the upstream, with the upstream's own session id."""
+        headers = to_upstream(self.inbound.headers)
+        if self.session is not None and self.session.upstream_id is not None:
+            headers.append((SESSION, self.session.upstream_id))
+        return headers
+
+
+async def find_link(visit: Visit) -> Link | None:
+    """Return the link of a visit's session, revived where it must be; `None` where it cannot be."""
+    if visit.pipe is not None:
+        return visit.pipe
+    session, links = visit.session, visit.served.upstream.links
+    if session is None or links is None:
+        return None
+    return await links.find(session.tag, session.initialize, to_upstream(visit.inbound.headers))
+
+
+async def find_channel(visit: Visit) -> Channel | None:
+    """Return the channel to the visit's upstream session, `None` where the session is lost."""
+    session, http = visit.session, visit.served.upstream.http
+    if session is not None and session.link:
+        return await find_link(visit)
+    if http is None:
+        return None
+    upstream_id = session.upstream_id if session is not None else None
+    return http.channel(upstream_id, to_upstream(visit.inbound.headers))

@@ -1,0 +1,160 @@
+"""Words between replicas over the store's pub/sub: one subscribed connection for each replica.
+
+Wake-ups of all tasks come on one channel, each with the name of its task; who watches which task is
+known here alone, so that watching costs the store nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from redis.backoff import ExponentialWithJitterBackoff
+from redis.exceptions import RedisError
+
+from gateway.aio.clock import Clock, SystemClock
+from gateway.aio.spawn import Crew
+from gateway.store import records
+from gateway.store.lanes import Reply, pack
+from gateway.store.link import Link
+from gateway.store.port import Command, Wakeup
+from gateway.tasks.model import TaskKey
+
+_log = logging.getLogger("gateway.store.bus")
+
+_COMMANDS: Final = 10_000
+
+
+class _Bell:
+    """The `Wakeup` of one watcher."""
+
+    __slots__ = ("_rung",)
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        """Let `wait` return, now or when it is next called."""
+        self._rung.set()
+
+    async def wait(self) -> None:
+        """Return when it has rung since the last return."""
+        await self._rung.wait()
+        self._rung.clear()
+
+
+class RedisBus:
+    """The `Bus` of `gateway.store.port` for the replica `replica`."""
+
+    def __init__(self, link: Link, replica: str, *, clock: Clock | None = None) -> None:
+        self._link = link
+        self._replica = replica
+        self._clock = SystemClock() if clock is None else clock
+        self._crew = Crew("store bus")
+        self._listening = False
+        self._closed = False
+        self._bells: dict[bytes, set[_Bell]] = {}
+        self._commands: asyncio.Queue[Command | None] = asyncio.Queue(_COMMANDS)
+        self._backoff = ExponentialWithJitterBackoff(cap=2.0, base=0.05)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "listening" if self._listening else "idle"
+        return f"<RedisBus {state}, {len(self._bells)} tasks watched, {self._commands.qsize()} commands>"
+
+    async def send(self, owner: str, command: Command) -> None:
+        """Send a command to a replica; raise `StoreAway`."""
+        words = (b"PUBLISH", self._link.keys.commands(owner), records.pack_command(command))
+        await self._link.quick.ask(words)
+
+    async def commands(self) -> AsyncIterator[Command]:
+        """Yield the commands to this replica until the bus is closed."""
+        self._listen()
+        while not self._closed:
+            command = await self._commands.get()
+            if command is None:
+                break
+            yield command
+
+    @asynccontextmanager
+    async def watch(self, key: TaskKey) -> AsyncGenerator[Wakeup]:
+        """Hear of changes to one task.
+
+        The bell also rings when the connection has been made or made again, since what happened
+        before is not known.
+        """
+        self._listen()
+        name = self._link.keys.member(key)
+        bell = _Bell()
+        bells = self._bells.setdefault(name, set())
+        bells.add(bell)
+        try:
+            yield bell
+        finally:
+            bells.discard(bell)
+            if not bells and self._bells.get(name) is bells:
+                del self._bells[name]
+
+    async def close(self) -> None:
+        """Stop listening; `commands` ends and every bell rings a last time."""
+        self._closed = True
+        await self._crew.close()
+        self._ring_all()
+        if self._commands.full():
+            self._commands.get_nowait()
+        self._commands.put_nowait(None)
+
+    def _listen(self) -> None:
+        if not self._listening and not self._closed:
+            self._listening = True
+            self._crew.spawn(self._stay_subscribed(), "listen")
+
+    async def _stay_subscribed(self) -> None:
+        failures = 0
+        while True:
+            connection = self._link.connection()
+            try:
+                async with asyncio.timeout(self._link.timeout):
+                    await connection.connect()
+                    await connection.send_packed_command(pack([self._channels()]), check_health=False)
+                    for _ in range(2):
+                        await connection.read_response(disable_decoding=True)
+                failures = 0
+                self._ring_all()
+                while True:
+                    self._take(await connection.read_response(disable_decoding=True))
+            except (RedisError, OSError) as error:
+                failures += 1
+                level = logging.WARNING if failures == 1 else logging.DEBUG
+                _log.log(level, "lost the store's pub/sub: %s", type(error).__name__)
+            finally:
+                await connection.disconnect(nowait=True)
+            await self._clock.sleep(self._backoff.compute(min(failures, 10)))
+
+    def _channels(self) -> tuple[bytes, ...]:
+        keys = self._link.keys
+        return (b"SUBSCRIBE", keys.wake, keys.commands(self._replica))
+
+    def _take(self, message: Reply) -> None:
+        _, channel, data = message
+        if channel == self._link.keys.wake:
+            for bell in self._bells.get(data, ()):
+                bell.ring()
+        else:
+            self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
+        command = records.read_command(data)
+        if command is None:
+            _log.warning("a command that is not understood came from another replica")
+        elif self._commands.full():
+            _log.warning("more than %d commands wait; one is dropped", _COMMANDS)
+        else:
+            self._commands.put_nowait(command)
+
+    def _ring_all(self) -> None:
+        for bells in self._bells.values():
+            for bell in bells:
+                bell.ring()

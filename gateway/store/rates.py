@@ -1,0 +1,132 @@
+"""Rates per scope, counted in the store by the `limits` library.
+
+Fixed windows, each beginning with its first hit: one counter for a scope and kind, whatever the limit,
+and it takes any number of hits in one step. (A moving window would keep a time stamp for each hit.)
+So hits are taken in blocks of a twentieth of the limit and spent here, which keeps a
+round trip out of most requests; what a replica has not spent when the window ends is lost to the
+others, never gained. Limits below 40 are exact.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from limits import RateLimitItem, parse
+from limits.aio.storage import MemoryStorage, RedisStorage
+from limits.aio.strategies import FixedWindowRateLimiter
+from redis.exceptions import RedisError
+
+from gateway.aio.clock import Clock, SystemClock
+from gateway.protocol.errors import ConfigError
+from gateway.store.link import Link
+from gateway.tasks.model import Scope
+
+_log = logging.getLogger("gateway.store.rates")
+
+Kind = Literal["create", "get", "result", "list"]
+
+_PURSES: Final = 10_000
+_CONNECTIONS: Final = 16
+_QUIET_S: Final = 1.0
+
+
+class _Purse:
+    """Hits that one scope may still spend here until its window `ends`, in milliseconds since the epoch.
+
+    `empty` says that the window has none left for anybody.
+    """
+
+    __slots__ = ("empty", "ends", "left", "lock")
+
+    def __init__(self) -> None:
+        self.empty = False
+        self.left = 0
+        self.ends = 0.0
+        self.lock = asyncio.Lock()
+
+
+class StoreRates:
+    """The `RateLimits` of `gateway.store.port`.
+
+    `rates` has a text like "600/minute" for each kind that is limited, or `None`; raises `ConfigError`.
+    """
+
+    def __init__(self, link: Link, rates: Mapping[Kind, str | None], *, clock: Clock | None = None) -> None:
+        self._items = {kind: _item(kind, text) for kind, text in rates.items() if text is not None}
+        self._timeout = link.timeout
+        self._clock = SystemClock() if clock is None else clock
+        self._purses: OrderedDict[tuple[Kind, Scope], _Purse] = OrderedDict()
+        self._quiet_until = 0.0
+        # Many scopes at once must not open a connection each.
+        self._turns = asyncio.Semaphore(_CONNECTIONS)
+        if link.in_process:
+            self._limiter = FixedWindowRateLimiter(MemoryStorage())
+        else:
+            storage = RedisStorage(
+                # The pool knows the real address in whichever form it was given; this one is not used.
+                "async+redis://localhost",
+                implementation="redispy",
+                key_prefix=link.keys.rates,
+                connection_pool=link.pool,  # pyright: ignore[reportArgumentType]  # typed as a plain option
+            )
+            self._limiter = FixedWindowRateLimiter(storage)
+
+    def __repr__(self) -> str:
+        return f"<StoreRates {', '.join(self._items)}: {len(self._purses)} scopes>"
+
+    async def hit(self, kind: Kind, scope: Scope) -> float | None:
+        """Count one; `None` where it is allowed, else the seconds until it would be."""
+        item = self._items.get(kind)
+        if item is None or self._clock.monotonic() < self._quiet_until:
+            return None
+        purse = self._purse(kind, scope)
+        async with purse.lock:
+            left_ms = purse.ends - self._clock.now_ms()
+            if left_ms > 0 and purse.empty:
+                return left_ms / 1000
+            if left_ms > 0 and purse.left > 0:
+                purse.left -= 1
+                return None
+            try:
+                async with asyncio.timeout(self._timeout), self._turns:
+                    return await self._refill(purse, item, (kind, scope.upstream, scope.tag))
+            except (RedisError, OSError) as error:
+                # Rates must not stop plain work, nor cost it a time-out for each request.
+                self._quiet_until = self._clock.monotonic() + _QUIET_S
+                _log.warning("rates are not counted, the store is away: %s", type(error).__name__)
+                return None
+
+    def _purse(self, kind: Kind, scope: Scope) -> _Purse:
+        key = (kind, scope)
+        purse = self._purses.get(key)
+        if purse is None:
+            purse = self._purses[key] = _Purse()
+            if len(self._purses) > _PURSES:
+                self._purses.popitem(last=False)
+        else:
+            self._purses.move_to_end(key)
+        return purse
+
+    async def _refill(
+        self, purse: _Purse, item: RateLimitItem, names: tuple[str, str, str]
+    ) -> float | None:
+        block = max(1, item.amount // 20)
+        allowed = await self._limiter.hit(item, *names, cost=block)
+        if allowed and block == 1:
+            return None
+        stats = await self._limiter.get_window_stats(item, *names)
+        purse.left, purse.ends, purse.empty = block - 1, stats.reset_time * 1000, not allowed
+        return None if allowed else max(0.001, (purse.ends - self._clock.now_ms()) / 1000)
+
+
+def _item(kind: str, text: str) -> RateLimitItem:
+    try:
+        return parse(text)
+    except ValueError:
+        raise ConfigError(
+            f'limits.rates.{kind}: {text!r} is not a rate; write it as "600/minute"'
+        ) from None

@@ -1,0 +1,181 @@
+"""One session with an HTTP upstream: a request out, its messages in, over cuts where that can be.
+
+Streamable HTTP, 2025-11-25 "Transports": a POST is answered with JSON or with an event stream; a cut
+stream whose events have ids is resumed by a GET with `Last-Event-ID`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final, Protocol
+
+from gateway.aio.clock import Clock
+from gateway.protocol.envelope import Envelope, error_response, peek
+from gateway.protocol.errors import UpstreamLost
+from gateway.protocol.headers import EVENT_STREAM, JSON, LAST_EVENT_ID, SESSION, Headers
+from gateway.upstream.answer import Answer
+from gateway.upstream.events import Reader
+from gateway.upstream.ids import key, messages
+
+_log = logging.getLogger("gateway.upstream")
+
+_OWN: Final = frozenset({"accept", "content-type", LAST_EVENT_ID, SESSION})
+_SMALL: Final = 1024 * 1024
+# How long a stream may take to end by itself after the response, so that its connection can be reused.
+_LINGER: Final = 2.0
+UNKNOWN_SESSION: Final = "the upstream no longer knows the session"
+
+
+class Requester(Protocol):
+    """What a channel needs of the upstream."""
+
+    async def forward(self, method: str, headers: Headers, body: bytes | None) -> Answer:
+        """Send one request to the configured URL."""
+        ...
+
+
+class HttpChannel:
+    """A `Channel` (see the port) over HTTP. `max_answer` bounds one message in bytes."""
+
+    def __init__(
+        self, http: Requester, session_id: str | None, headers: Headers, *, clock: Clock, max_answer: int
+    ) -> None:
+        self._http = http
+        self._session = session_id
+        self._headers = headers
+        self._clock = clock
+        self._max_answer = max_answer
+
+    def __repr__(self) -> str:
+        return f"<HttpChannel {'with' if self._session else 'without'} session>"
+
+    async def exchange(self, message: bytes, headers: Headers) -> AsyncGenerator[bytes, None]:
+        """Send a request and yield its messages, the response last. The request leaves at the first step.
+
+        Raises `UpstreamLost` where no response comes, and with `status` 404 where the session is gone.
+        """
+        request = peek(message)
+        answer = await self._http.forward("POST", self._posting(headers), message)
+        try:
+            if _is_stream(answer):
+                async with aclosing(self._stream(answer, request, headers)) as stream:
+                    async for raw in stream:
+                        yield raw
+            else:
+                for raw in await self._plain(answer, request):
+                    yield raw
+        finally:
+            await answer.close()
+
+    async def send(self, message: bytes, headers: Headers) -> None:
+        """Send a notification or a response; raise `UpstreamLost` where it is not accepted."""
+        answer = await self._http.forward("POST", self._posting(headers), message)
+        answer.let_go(_LINGER)
+        if not 200 <= answer.status < 300:
+            raise self._refused(answer)
+
+    async def close(self) -> None:
+        """End the session with the upstream, which may not care (405) or not be there."""
+        if self._session is None:
+            return
+        try:
+            answer = await self._http.forward("DELETE", self._given(self._headers), None)
+        except UpstreamLost as lost:
+            _log.debug("the session could not be ended: %s", lost)
+            return
+        answer.let_go(_LINGER)
+
+    async def _plain(self, answer: Answer, request: Envelope) -> list[bytes]:
+        """Return the messages of an answer that is no stream."""
+        ok = 200 <= answer.status < 300
+        if answer.status == 404 and self._session is not None:
+            raise UpstreamLost(UNKNOWN_SESSION, status=404)
+        if not ok and 300 <= answer.status < 400:
+            raise self._refused(answer)
+        try:
+            body = await answer.read(self._max_answer if ok else _SMALL)
+        except UpstreamLost:
+            if ok:
+                raise
+            body = b""
+        found, strange = messages(body)
+        earlier: list[bytes] = []
+        for one in found:
+            if one.kind != "response":
+                earlier.append(one.raw)
+            elif key(one.id) == key(request.id) and (ok or one.error is not None):
+                return [*earlier, one.raw]
+            elif one.id is None and one.error is not None:
+                return [*earlier, error_response(request.id, one.error)]
+        if not ok:
+            raise self._refused(answer)
+        raise UpstreamLost(_wrong_answer(answer, body, found, strange))
+
+    async def _stream(
+        self, answer: Answer, request: Envelope, headers: Headers
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the messages of an event stream and of those that continue it, the response last."""
+        reader = Reader(self._clock, self._max_answer)
+        wanted = key(request.id)
+        current = answer
+        try:
+            while True:
+                async with aclosing(reader.read(current)) as events:
+                    async for data in events:
+                        for one in messages(data)[0]:
+                            if one.kind != "response":
+                                yield one.raw
+                            elif key(one.id) == wanted:
+                                current.let_go(_LINGER)
+                                yield one.raw
+                                return
+                            else:
+                                _log.debug("a response with another id was ignored")
+                current.abandon()
+                current = await reader.resume(self._http, self._resuming(headers))
+        finally:
+            await current.close()
+
+    def _given(self, headers: Headers) -> Headers:
+        kept = [(name, content) for name, content in headers if name.lower() not in _OWN]
+        if self._session is not None:
+            kept.append((SESSION, self._session))
+        return kept
+
+    def _posting(self, headers: Headers) -> Headers:
+        kept = self._given(headers or self._headers)
+        return [*kept, ("content-type", JSON), ("accept", f"{JSON}, {EVENT_STREAM}")]
+
+    def _resuming(self, headers: Headers) -> Headers:
+        return [*self._given(self._headers or headers), ("accept", EVENT_STREAM)]
+
+    def _refused(self, answer: Answer) -> UpstreamLost:
+        status = answer.status
+        if status == 404 and self._session is not None:
+            return UpstreamLost(UNKNOWN_SESSION, status=status)
+        if status in (401, 403):
+            return UpstreamLost(f"the upstream refused the credentials ({status})", status=status)
+        if 300 <= status < 400:
+            return UpstreamLost(f"the upstream redirects to another URL ({status})", status=status)
+        return UpstreamLost(f"the upstream answered with status {status}", status=status)
+
+
+def _is_stream(answer: Answer) -> bool:
+    return 200 <= answer.status < 300 and _media(answer) == EVENT_STREAM
+
+
+def _media(answer: Answer) -> str:
+    return (answer.header("content-type") or "").partition(";")[0].strip().lower()
+
+
+def _wrong_answer(answer: Answer, body: bytes, found: list[Envelope], strange: int) -> str:
+    status, media = answer.status, _media(answer)
+    if not body.strip():
+        return f"the upstream took the request but sent no answer ({status})"
+    if media not in (JSON, ""):
+        return f"the upstream answered with {media[:100]!r} instead of JSON ({status})"
+    if strange and not found:
+        return f"the upstream answered with something that is not JSON-RPC ({status})"
+    return f"the upstream answered another request than this one ({status})"

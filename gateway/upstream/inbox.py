@@ -1,0 +1,142 @@
+"""Queues of messages for one consumer: bounded, and ending with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+
+from gateway.protocol.errors import UpstreamLost
+
+_log = logging.getLogger("gateway.upstream")
+
+
+class Inbox:
+    """The messages of one exchange. More than `limit` bytes that nobody fetches end it."""
+
+    def __init__(self, method: str, limit: int) -> None:
+        self.method = method
+        self.asked: set[bytes] = set()
+        self._limit = limit
+        self._queue: deque[bytes] = deque()
+        self._size = 0
+        self._complete = False
+        self._lost: UpstreamLost | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Inbox {self.method}: {len(self._queue)} messages, waits for {len(self.asked)} answers>"
+
+    @property
+    def waits(self) -> bool:
+        """Whether the call has asked its client something and has no answer yet."""
+        return bool(self.asked)
+
+    def put(self, raw: bytes, *, last: bool = False) -> None:
+        """Take a message for the consumer."""
+        if self._complete or self._lost is not None:
+            return
+        if self._queue and self._size + len(raw) > self._limit:
+            self._queue.clear()
+            self._size = 0
+            self.fail(
+                UpstreamLost(f"more than {self._limit} bytes of the call's messages were not fetched")
+            )
+            return
+        self._queue.append(raw)
+        self._size += len(raw)
+        self._complete = last
+        self._wake()
+
+    def fail(self, lost: UpstreamLost) -> None:
+        """End the exchange with a reason; what is queued is still delivered."""
+        if not self._complete and self._lost is None:
+            self._lost = lost
+            self._wake()
+
+    async def take(self) -> tuple[bytes, bool]:
+        """Return the next message and whether it is the last; raise `UpstreamLost`."""
+        while not self._queue:
+            if self._lost is not None:
+                raise self._lost
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        raw = self._queue.popleft()
+        self._size -= len(raw)
+        return raw, self._complete and not self._queue
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Loose:
+    """What belongs to no exchange: waits for the listener; when full, the oldest goes."""
+
+    def __init__(self, tag: str, max_count: int, max_bytes: int) -> None:
+        self._tag = tag
+        self._max_count = max_count
+        self._max_bytes = max_bytes
+        self._queue: deque[bytes] = deque()
+        self._size = 0
+        self._ended = False
+        self._turn: asyncio.Future[None] | None = None
+        self._reader: object | None = None
+        self.dropped = 0
+
+    def __repr__(self) -> str:
+        return f"<Loose {len(self._queue)} messages, {self.dropped} dropped>"
+
+    @property
+    def read(self) -> bool:
+        """Whether somebody listens."""
+        return self._reader is not None
+
+    def put(self, raw: bytes) -> None:
+        """Take a message for the listener, whoever it will be."""
+        self._queue.append(raw)
+        self._size += len(raw)
+        while len(self._queue) > self._max_count or (self._size > self._max_bytes and len(self._queue) > 1):
+            self._size -= len(self._queue.popleft())
+            self.dropped += 1
+            # Powers of two: a flood must not become a flood of log lines.
+            if not self.dropped & (self.dropped - 1):
+                _log.warning("link %s: nobody listens, %d messages dropped", self._tag, self.dropped)
+        self._wake()
+
+    def enter(self) -> object:
+        """Begin to listen; the older listener ends."""
+        self._wake()
+        self._reader = object()
+        return self._reader
+
+    def leave(self, reader: object) -> None:
+        """Listen no more."""
+        if self._reader is reader:
+            self._reader = None
+
+    def end(self) -> None:
+        """Let the listener end once it has read what is there."""
+        self._ended = True
+        self._wake()
+
+    async def take(self, reader: object) -> bytes | None:
+        """Return the next message, `None` at the end or when a newer listener has come."""
+        while self._reader is reader:
+            if self._queue:
+                raw = self._queue.popleft()
+                self._size -= len(raw)
+                return raw
+            if self._ended:
+                return None
+            self._turn = asyncio.get_running_loop().create_future()
+            await self._turn
+        return None
+
+    def _wake(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None and not turn.done():
+            turn.set_result(None)

@@ -1,0 +1,269 @@
+"""A link: one duplex stream of messages, taken apart into calls, whatever carries it.
+
+The half of a link that stdio and legacy SSE share. Which message belongs to which call is told by
+the port (`Link`). Order is kept: `send` writes when it is called, `exchange` at its first step, both
+before they wait for anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from gateway.protocol.codes import INVALID_REQUEST
+from gateway.protocol.envelope import Envelope, members, meta_of, peek
+from gateway.protocol.errors import Refusal, UpstreamLost
+from gateway.protocol.headers import Headers
+from gateway.upstream.ids import key, messages
+from gateway.upstream.inbox import Inbox, Loose
+
+_log = logging.getLogger("gateway.upstream")
+
+_MEBIBYTE: Final = 1024 * 1024
+MAX_INBOX: Final = 16 * _MEBIBYTE
+MAX_LOOSE: Final = 1000
+
+
+class Wire(Protocol):
+    """What carries the messages of a link."""
+
+    def write(self, message: bytes, headers: Headers) -> asyncio.Future[None] | None:
+        """Write one message, in order, at once; the future ends when it has left, `None` if it has.
+
+        Raises `UpstreamLost`, and so does the future.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End the connection or the process; safe to be called twice."""
+        ...
+
+
+class MessageLink:
+    """A `Link` (see the port). The carrier calls `receive` for what came and `end` at the end.
+
+    `max_inbox` bounds in bytes what one exchange has not fetched, `max_loose` how many messages
+    wait for a listener.
+    """
+
+    def __init__(
+        self,
+        tag: str,
+        now: Callable[[], float],
+        *,
+        max_inbox: int = MAX_INBOX,
+        max_loose: int = MAX_LOOSE,
+    ) -> None:
+        self._tag = tag
+        self._now = now
+        self._wire: Wire | None = None
+        self._max_inbox = max_inbox
+        self._calls: dict[bytes, Inbox] = {}
+        self._tokens: dict[bytes, Inbox] = {}
+        self._asked: dict[bytes, Inbox] = {}
+        self._loose = Loose(tag, max_loose, 4 * _MEBIBYTE)
+        self._last_use = now()
+        self._noise = 0
+        self._end: str | None = None
+        self.on_end: Callable[[], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<MessageLink {self._tag} {'alive' if self.alive else 'ended'}, {len(self._calls)} calls>"
+
+    @property
+    def tag(self) -> str:
+        """The name of the link in the pool."""
+        return self._tag
+
+    @property
+    def alive(self) -> bool:
+        """Whether messages still pass."""
+        return self._end is None and self._wire is not None
+
+    @property
+    def dropped(self) -> int:
+        """How many messages nobody fetched in time."""
+        return self._loose.dropped
+
+    def idle(self) -> float:
+        """Return for how many seconds nothing has used the link."""
+        return 0.0 if self._calls or self._loose.read else self._now() - self._last_use
+
+    def attach(self, wire: Wire) -> None:
+        """Take the carrier; from now on messages pass."""
+        self._wire = wire
+
+    async def exchange(self, message: bytes, headers: Headers) -> AsyncGenerator[bytes, None]:
+        """Send a request and yield its messages, the response last. It is written at the first step.
+
+        Raises `UpstreamLost`, and `Refusal` for an id that is in flight already.
+        """
+        request = peek(message)
+        ident = key(request.id)
+        if ident is None or ident in self._calls:
+            raise Refusal(INVALID_REQUEST, "Invalid Request: the id is in use", request_id=request.id)
+        inbox = Inbox(request.method, self._max_inbox)
+        token = _token(meta_of(request.params).get("progressToken"))
+        self._calls[ident] = inbox
+        if token is not None:
+            self._tokens[token] = inbox
+        try:
+            self._watch(self._write(message, headers), inbox)
+            last = False
+            while not last:
+                raw, last = await inbox.take()
+                yield raw
+        finally:
+            self._last_use = self._now()
+            self._forget(ident, inbox)
+
+    async def send(self, message: bytes, headers: Headers) -> None:
+        """Send a notification or a response; raise `UpstreamLost` where it does not pass."""
+        for one in messages(message)[0]:
+            if one.kind == "response":
+                self._answered(key(one.id))
+        self._last_use = self._now()
+        left = self._write(message, headers)
+        if left is not None:
+            await left
+
+    async def listen(self) -> AsyncGenerator[bytes, None]:
+        """Yield what belongs to no exchange; a newer listener ends the older one."""
+        reader = self._loose.enter()
+        try:
+            while (raw := await self._loose.take(reader)) is not None:
+                yield raw
+        finally:
+            self._last_use = self._now()
+            self._loose.leave(reader)
+
+    async def close(self) -> None:
+        """End the link and what carries it."""
+        self.end("the session with the upstream was ended")
+        if self._wire is not None:
+            await self._wire.close()
+
+    def end(self, what: str) -> None:
+        """Take the end of the link: calls in flight fail, the listener ends. Only the first counts."""
+        if self._end is not None:
+            return
+        self._end = what
+        for inbox in list(self._calls.values()):
+            when = "before it answered initialize" if inbox.method == "initialize" else "during the call"
+            inbox.fail(UpstreamLost(f"{what} {when}"))
+        self._loose.end()
+        if self.on_end is not None:
+            self.on_end()
+
+    def keep(self, raw: bytes) -> None:
+        """Keep a message for the next listener."""
+        self._loose.put(raw)
+
+    def receive(self, raw: bytes) -> None:
+        """Take what the upstream sent and put it where it belongs; noise is skipped."""
+        found, strange = messages(raw)
+        if strange:
+            self._skip(strange)
+        for one in found:
+            if one.kind == "response":
+                self._respond(one)
+            elif one.kind == "request":
+                self._ask(one)
+            else:
+                self._notify(one)
+
+    def _respond(self, one: Envelope) -> None:
+        ident = key(one.id)
+        inbox = None if ident is None else self._calls.get(ident)
+        if ident is None or inbox is None:
+            _log.debug("link %s: a response to no call in flight was dropped", self._tag)
+            return
+        inbox.put(one.raw, last=True)
+        self._forget(ident, inbox)
+
+    def _ask(self, one: Envelope) -> None:
+        inbox = self._likely()
+        ident = key(one.id)
+        if inbox is None:
+            self._loose.put(one.raw)
+        elif ident is not None:
+            self._asked[ident] = inbox
+            inbox.asked.add(ident)
+            inbox.put(one.raw)
+
+    def _notify(self, one: Envelope) -> None:
+        inbox: Inbox | None
+        if one.method == "notifications/progress":
+            token = _token(members(one.params).get("progressToken"))
+            inbox = None if token is None else self._tokens.get(token)
+            if inbox is None:
+                _log.debug("link %s: progress of no call in flight was dropped", self._tag)
+                return
+        elif one.method == "notifications/cancelled":
+            ident = _token(members(one.params).get("requestId"))
+            inbox = self._answered(ident)
+        else:
+            inbox = self._likely()
+        if inbox is None:
+            self._loose.put(one.raw)
+        else:
+            inbox.put(one.raw)
+
+    def _likely(self) -> Inbox | None:
+        """Return the call that an unaddressed message most likely belongs to, `None` for the listener.
+
+        Where all calls wait and nobody listens, the youngest call is still better than nobody.
+        """
+        for inbox in reversed(self._calls.values()):
+            if not inbox.waits:
+                return inbox
+        if self._loose.read:
+            return None
+        return next(reversed(self._calls.values()), None)
+
+    def _answered(self, ident: bytes | None) -> Inbox | None:
+        inbox = None if ident is None else self._asked.pop(ident, None)
+        if inbox is not None and ident is not None:
+            inbox.asked.discard(ident)
+        return inbox
+
+    def _write(self, message: bytes, headers: Headers) -> asyncio.Future[None] | None:
+        if self._end is not None or self._wire is None:
+            raise UpstreamLost(
+                f"{self._end or 'the upstream is not there'} before the message was sent", sent=False
+            )
+        return self._wire.write(message, headers)
+
+    def _watch(self, left: asyncio.Future[None] | None, inbox: Inbox) -> None:
+        """Let the exchange fail when its request does not leave, without waiting for that."""
+        if left is None:
+            return
+
+        def settled(done: asyncio.Future[None]) -> None:
+            wrong = None if done.cancelled() else done.exception()
+            if isinstance(wrong, UpstreamLost):
+                inbox.fail(wrong)
+
+        left.add_done_callback(settled)
+
+    def _forget(self, ident: bytes, inbox: Inbox) -> None:
+        if self._calls.get(ident) is inbox:
+            del self._calls[ident]
+        for token in [one for one, owner in self._tokens.items() if owner is inbox]:
+            del self._tokens[token]
+        for asked in inbox.asked:
+            self._asked.pop(asked, None)
+        inbox.asked.clear()
+
+    def _skip(self, strange: int) -> None:
+        self._noise += strange
+        if not self._noise & (self._noise - 1):
+            _log.warning("link %s: %d lines that are not JSON-RPC were skipped", self._tag, self._noise)
+
+
+def _token(raw: msgspec.Raw | None) -> bytes | None:
+    return None if raw is None else key(bytes(raw))

@@ -1,0 +1,49 @@
+"""One stdio server with tasks, for a host that starts it: builds the pipe; no logic."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Final
+
+from gateway.app import House, command_options
+from gateway.front.stdio import StdioDoor
+from gateway.protocol.errors import UpstreamLost
+from gateway.session.pipe import Pipe
+from gateway.upstream.stdio import open_stdio
+
+_log: Final = logging.getLogger("gateway")
+
+
+async def wrap(house: House, stop: asyncio.Event) -> int:
+    """Serve the client on standard input until that ends, then let running tasks finish.
+
+    Returns the exit code: 1 where the server ended before its client. Raises `UpstreamLost` where
+    the server cannot be started.
+    """
+    name, served = next(iter(house.served.items()))
+    link = await open_stdio(command_options(name, house.config), "pipe", house.clock)
+    door = StdioDoor(house.config.limits.request_bytes)
+    await door.open()
+    pipe = Pipe(house.router, served, link, house.principals, house.dialects, door.write)
+    upstream = house.crew.spawn(pipe.forward_upstream(), "from the server")
+    asks = house.crew.spawn(pipe.forward_asks(house.service), "asks")
+    reading = house.crew.spawn(door.read_all(pipe), "from the client")
+    stopping = house.crew.spawn(stop.wait(), "stop")
+    try:
+        await asyncio.wait([reading, upstream, stopping], return_when=asyncio.FIRST_COMPLETED)
+        alone = upstream.done() and not reading.done()
+        await house.service.drain(house.config.drain / 1000)
+        await house.service.close()
+        await pipe.drain(1.0)
+    finally:
+        for task in (asks, reading, stopping):
+            task.cancel()
+        with suppress(UpstreamLost):
+            await link.close()
+        await asyncio.wait([upstream], timeout=1.0)
+        await pipe.close()
+    if alone:
+        _log.error("the server ended before its client")
+    return 1 if alone else 0

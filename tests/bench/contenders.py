@@ -1,0 +1,124 @@
+"""Who is measured: the direct connection, the bare proxy, the gateway, FastMCP 4's task server."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from tests.bench.load import Kind
+from tests.bench.process import ROOT, Child, free_port, start_module
+from tests.bench.wire import Target, WrongAnswer
+
+FASTMCP_PYTHON: Final = ROOT / ".tools" / "venvs" / "fastmcp4" / "bin" / "python"
+# The quickest HTTP server parts that uvicorn knows, as the other contenders have them.
+FASTMCP_NEEDS: Final = ("fastmcp==4.1.4", "fastmcp-tasks==4.1.4", "uvloop==0.23.0", "httptools==0.9.0")
+# Far above any load, yet not `off`: what the checks cost stays in the measurement.
+UNREACHED: Final = "100000000/minute"
+
+
+class Contender(msgspec.Struct):
+    """One way to the tools; `children` are the processes under test, the first the one that listens."""
+
+    name: str
+    target: Target
+    children: list[Child]
+    task_kind: Kind = "task_a"
+
+    def cpu(self) -> float:
+        """Return the CPU seconds of the processes under test."""
+        return sum(child.cpu() for child in self.children)
+
+    def rss(self) -> int:
+        """Return their resident bytes."""
+        return sum(child.rss() for child in self.children)
+
+    async def close(self) -> None:
+        """End the processes under test."""
+        for child in self.children:
+            await child.close()
+
+
+class Unavailable(Exception):
+    """A contender cannot be started here; the message says why."""
+
+
+async def start_bare(upstream: Target, loop: str) -> Contender:
+    """Start the bare proxy on `asyncio` or `uvloop`."""
+    port = free_port()
+    child = await start_module("bare_proxy", str(port), f"http://127.0.0.1:{upstream.port}", loop)
+    return Contender(f"bare ({loop})", Target(port, upstream.path), [child])
+
+
+def gateway_config(port: int, admin: int, upstream: Target, store: str) -> dict[str, Any]:
+    """Return the gateway's configuration: the defaults, with limits that the load does not reach."""
+    rates = dict.fromkeys(("create", "get", "result", "list"), UNREACHED)
+    return {
+        "listen": {"host": "127.0.0.1", "port": port},
+        "admin": {"host": "127.0.0.1", "port": admin},
+        "store": {"url": store},
+        "upstreams": {"bench": {"url": f"http://127.0.0.1:{upstream.port}{upstream.path}"}},
+        "limits": {"tasks_per_scope": 100_000, "stored_tasks_per_scope": 1_000_000, "rates": rates},
+    }
+
+
+async def start_gateway(upstream: Target, store: str) -> Contender:
+    """Start the gateway; raise `Unavailable` where it does not get ready."""
+    port, admin = free_port(), free_port()
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        config = Path(folder) / "gateway.yaml"
+        # JSON is YAML too.
+        config.write_bytes(msgspec.json.encode(gateway_config(port, admin, upstream, store)))
+        child = await Child.start("gateway", [sys.executable, "-m", "gateway", "serve", "-c", str(config)])
+        await _ready(child, f"http://127.0.0.1:{admin}/readyz")
+    return Contender("gateway", Target(port, "/bench/mcp"), [child])
+
+
+async def start_fastmcp4(redis_url: str, concurrency: int = 32, check_ms: int = 5) -> Contender:
+    """Start FastMCP 4's task server with its worker; raise `Unavailable` where it does not get ready.
+
+    The worker's settings are the quickest we found: by default (10, 50 ms) it makes fewer tasks/s, and
+    at 64 it runs out of Redis connections and loses tasks.
+    """
+    if not FASTMCP_PYTHON.exists():
+        raise Unavailable("not installed")
+    port = free_port()
+    words = [str(port), redis_url, str(concurrency), str(check_ms)]
+    child = await Child.start(
+        "fastmcp4", [str(FASTMCP_PYTHON), "-m", "tests.bench.fastmcp4_server", *words]
+    )
+    await _ready(child, f"http://127.0.0.1:{port}/mcp")
+    return Contender("FastMCP 4", Target(port, "/mcp"), [child], "task_c")
+
+
+async def install_fastmcp4() -> None:
+    """Make FastMCP 4's virtual environment where there is none; raise `Unavailable` where it cannot be."""
+    if FASTMCP_PYTHON.exists():
+        return
+    folder = FASTMCP_PYTHON.parents[1]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for command in (
+        [sys.executable, "-m", "venv", str(folder)],
+        [str(FASTMCP_PYTHON), "-m", "pip", "install", "--quiet", *FASTMCP_NEEDS],
+    ):
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        _, words = await process.communicate()
+        if process.returncode != 0:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise Unavailable(words.decode(errors="replace")[-300:])
+
+
+async def _ready(child: Child, url: str) -> None:
+    try:
+        await child.wait_url(url)
+    except WrongAnswer as wrong:
+        await child.close()
+        raise Unavailable(str(wrong)) from wrong
+    except BaseException:
+        await child.close()
+        raise

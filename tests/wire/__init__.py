@@ -1,0 +1,1 @@
+"""Official clients and servers over real sockets and pipes."""
