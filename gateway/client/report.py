@@ -130,8 +130,6 @@ def show_unknown(screen: Screen, wrong: Refusal | UpstreamLost, back: WayBack) -
 
 
 def _show_way(screen: Screen, back: WayBack) -> None:
-    if back.session is not None:
-        screen.note(f"session {back.session}")
     for line in back.lines.values():
         screen.note(f"  {line}")
     if len(back.target.headers) > len(back.target.repeat) // 2:

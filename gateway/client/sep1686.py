@@ -27,8 +27,8 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     task_id: str
     status: str
-    keep_alive: float | msgspec.UnsetType | None = msgspec.UNSET
-    poll_frequency: float | None = None
+    keep_alive: int | float | msgspec.UnsetType | None = msgspec.UNSET
+    poll_frequency: int | float | None = None
     error: str | None = None
 
     @property

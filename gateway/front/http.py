@@ -23,6 +23,7 @@ from gateway.session.router import Router
 _log: Final = logging.getLogger("gateway.front")
 _ALLOW: Final = "GET, POST, DELETE"
 _BODY_SECONDS: Final = 60.0
+_CLIENT_GONE: Final = 499
 
 
 class HttpLimits(msgspec.Struct, frozen=True):
@@ -63,8 +64,9 @@ class HttpDoor:
             response = refused(inbound, refusal)
             if refusal.data is not None and (limit := refusal.data.get("limit")) and refusal.status == 413:
                 self._metrics.limits_hit.labels(limit).inc()
-        except (ConnectionError, asyncio.CancelledError):
-            raise
+        except ConnectionError:
+            # The client has gone: nobody is there to hear more.
+            response = web.Response(status=_CLIENT_GONE)
         except Exception:  # noqa: BLE001 the border: logged with its trace, answered without it
             _log.exception("a request to %s failed", upstream)
             response = refused(inbound, Refusal(INTERNAL_ERROR, "Internal error", status=500))

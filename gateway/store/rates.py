@@ -68,7 +68,7 @@ class StoreRates:
         else:
             storage = RedisStorage(
                 # The pool knows the real address in whichever form it was given; this one is not used.
-                "async+redis://localhost",
+                "async+redis://localhost:6379",
                 implementation="redispy",
                 key_prefix=link.keys.rates,
                 connection_pool=link.pool,  # pyright: ignore[reportArgumentType]  # typed as a plain option

@@ -284,17 +284,18 @@ class RedisStore:
             args = (self._keys.wake, member, records.text_out(old), records.text_out(owner))
             claims.append(scripts.CLAIM.call(keys, *args))
         replies = await self._ask("claim_lost", *claims)
-        over: list[bytes] = []
+        over: set[bytes] = set()
+        held: set[bytes] = set()
         tasks: list[Task] = []
         for lease, scope, reply in zip(leases, scopes, replies, strict=True):
             own = b"%b:%b" % (name, lease.split(b":", 1)[1])
-            if reply is None:
-                over += [lease, own]
-                continue
-            if reply != b"=":
-                tasks.append(records.read_task(scope, reply))
-            if lease != own:
-                over.append(lease)
+            over |= {lease, own}
+            if reply is not None:
+                held.add(own)
+                if reply != b"=":
+                    tasks.append(records.read_task(scope, reply))
+        # Two leases of one task may come together, where a replica has died while it took over.
+        over -= held
         if over:
             await self._ask("claim_lost", self._unlease(*over))
         return tasks

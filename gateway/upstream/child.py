@@ -20,7 +20,7 @@ _log = logging.getLogger("gateway.upstream")
 
 _PASSED_ON: Final = ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 _LOOK: Final = 0.02
-_REAP: Final = 5.0
+_REAP: Final = 2.0
 _EXIT_SEEN: Final = 1.0
 _OUTPUT_SEEN: Final = 0.2
 _TAIL_BYTES: Final = 4096
@@ -95,7 +95,8 @@ class Child(asyncio.SubprocessProtocol):
             self._ending = True
             self.signal(signal.SIGKILL)
             self._close_pipes()
-            await self._reaped()
+            if not await self._gone(_REAP) and not self._exited.is_set():
+                _log.error("process %d does not end, even by SIGKILL", self.pid)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the whole group, if any of it is left."""
@@ -204,13 +205,6 @@ class Child(asyncio.SubprocessProtocol):
             return False
         return True
 
-    async def _reaped(self) -> None:
-        try:
-            async with asyncio.timeout(_REAP):
-                await self._exited.wait()
-        except TimeoutError:
-            _log.error("process %d does not end, even by SIGKILL", self.pid)  # noqa: TRY400 no trace to see
-
     def _group_lives(self) -> bool:
         try:
             os.killpg(self.pid, 0)
@@ -238,6 +232,7 @@ async def start(options: CommandOptions, child: Child) -> None:
     except BaseException:
         if child.pid:
             child.signal(signal.SIGKILL)
+            await child.end()
         raise
     else:
         return

@@ -108,7 +108,7 @@ class LinkPool:
         self._closed = True
         links = list(self._links.values())
         self._links.clear()
-        await asyncio.gather(*(link.close() for link in links))
+        await asyncio.gather(*(self._end(link) for link in links))
         if links:
             self._tell()
         await self._crew.close()

@@ -58,6 +58,7 @@ class StdioWire:
             await self._warden.watch(self._child.pid)
         except BaseException:
             self._child.signal(signal.SIGKILL)
+            await self._child.end()
             raise
 
     def _take(self, data: bytes) -> None:

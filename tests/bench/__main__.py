@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import platform
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -214,6 +215,9 @@ def _processor() -> str:
 async def main(words: Sequence[str] | None = None) -> int:
     """Run the bench; 1 where a contender answered wrongly, whatever else was measured."""
     asked = options(words)
+    if (running := asyncio.current_task()) is not None:
+        # Ended from outside, the bench still ends what it started.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     found = machine()
     say(", ".join(f"{name} {value}" for name, value in found.items()))
     pace = asked.pace

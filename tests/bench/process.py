@@ -99,7 +99,8 @@ class Child:
                         if answer.status < 500:
                             return
                 await asyncio.sleep(0.05)
-        raise WrongAnswer(f"{self} did not get ready: {self.log()}")
+        last = self.log().strip().rpartition("\n")[2]
+        raise WrongAnswer(f"{self} did not get ready: {last}")
 
     async def order(self, order: Order) -> Done:
         """Give the load an order and return its answer; raise `WrongAnswer` where it could not obey."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -51,8 +51,15 @@ async def read_request(reader: asyncio.StreamReader) -> Request:
     return Request(method, target, headers, body, head)
 
 
+async def until(holds: Callable[[], object]) -> None:
+    """Wait until something that nobody announces holds; fail after a time."""
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110 there is no event to wait for
+            await asyncio.sleep(0.002)
+
+
 @asynccontextmanager
-async def serve(play: Play, tls: ssl.SSLContext | None = None) -> AsyncIterator[RawServer]:
+async def serve(play: Play, tls: ssl.SSLContext | None = None) -> AsyncGenerator[RawServer]:
     server = RawServer()
     running: set[asyncio.Task[None]] = set()
 

@@ -203,6 +203,7 @@ async def test_a_list_follows_its_cursors_up_to_the_limit(server: Fake) -> None:
     session = lefts[-1].object["session"]
     every = await client("tasks", "list", server.url, "--session", session, "--json")
     assert [task["taskId"] for task in every.object["tasks"]] == list(server.calls)
+    assert '"keepAlive":60000,' in every.out
     some = await client("tasks", "list", server.url, "--session", session, "--limit", "3")
     assert len(some.out.splitlines()) == 3
     assert "there are more" in some.err

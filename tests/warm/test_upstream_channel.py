@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
@@ -37,7 +37,7 @@ HEADERS = [("authorization", "Bearer c"), ("mcp-protocol-version", "2025-11-25")
 @asynccontextmanager
 async def talking(
     play: Play, session: str | None = "s1", **more: object
-) -> AsyncIterator[tuple[HttpChannel, RawServer, LeapClock]]:
+) -> AsyncGenerator[tuple[HttpChannel, RawServer, LeapClock]]:
     clock = LeapClock()
     async with serve(play) as server:
         http = Http(UrlOptions(name="x", url=server.url, **more), clock)  # pyright: ignore[reportArgumentType]

@@ -199,9 +199,9 @@ async def test_I5_calls_in_flight_fail_with_the_reason_when_the_link_ends() -> N
     running = await exchange(link, call("1"))
     begins = await exchange(link, call("2", method="initialize"))
     link.end("the upstream process exited with code 3")
-    with pytest.raises(UpstreamLost, match="^the upstream process exited with code 3 during the call$"):
+    with pytest.raises(UpstreamLost, match=r"^the upstream process exited with code 3 during the call$"):
         await running.task
-    with pytest.raises(UpstreamLost, match="code 3 before it answered initialize$"):
+    with pytest.raises(UpstreamLost, match=r"code 3 before it answered initialize$"):
         await begins.task
     assert not link.alive
     with pytest.raises(UpstreamLost) as caught:

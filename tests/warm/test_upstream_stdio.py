@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from gateway.upstream.auto import CommandUpstream, build
 from gateway.upstream.child import environment
 from gateway.upstream.link import MessageLink
 from gateway.upstream.options import CommandOptions
-from tests.warm.raw_servers import LeapClock
+from tests.warm.raw_servers import LeapClock, until
 
 CHILD = str(Path(__file__).with_name("upstream_child.py"))
 INITIALIZE = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}'
@@ -45,6 +45,10 @@ def children() -> set[int]:
     return found
 
 
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def lives(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -54,8 +58,8 @@ def lives(pid: int) -> bool:
 
 
 @asynccontextmanager
-async def upstream(*arguments: str, **more: object) -> AsyncIterator[CommandUpstream]:
-    before, descriptors = children(), len(os.listdir("/proc/self/fd"))
+async def upstream(*arguments: str, **more: object) -> AsyncGenerator[CommandUpstream]:
+    before, held = children(), descriptors()
     options = CommandOptions(
         name="x",
         command=(sys.executable, CHILD, *arguments),
@@ -68,7 +72,7 @@ async def upstream(*arguments: str, **more: object) -> AsyncIterator[CommandUpst
         await built.close()
         assert children() == before
         await asyncio.sleep(0)
-        assert len(os.listdir("/proc/self/fd")) <= descriptors
+        assert descriptors() <= held
 
 
 async def call(link: MessageLink, message: bytes = CALL) -> list[bytes]:
@@ -205,8 +209,7 @@ async def test_a_start_that_is_cancelled_leaves_no_child_behind() -> None:
     async with upstream("never-ready") as built:
         before = children()
         opening = asyncio.create_task(begin(built))
-        while children() == before:
-            await asyncio.sleep(0.001)
+        await until(lambda: children() != before)
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
         assert len(built.links) == 0
@@ -235,9 +238,7 @@ async def test_the_children_of_a_gateway_that_is_killed_end_too(tmp_path: Path) 
     pids = [int(one) for one in note.read_text().split()]
     gateway.kill()
     await gateway.wait()
-    async with asyncio.timeout(20):
-        while any(lives(pid) for pid in pids):
-            await asyncio.sleep(0.05)
+    await until(lambda: not (any(lives(pid) for pid in pids)))
 
 
 async def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -299,14 +300,10 @@ async def test_I10_a_link_that_nobody_uses_ends_and_a_busy_one_stays() -> None:
     await built.links.open("idle", INITIALIZE, [])
     busy, _ = await built.links.open("busy", INITIALIZE, [])
     running = asyncio.create_task(call(busy))
-    async with asyncio.timeout(10):
-        while len(built.links) > 1:
-            await asyncio.sleep(0.001)
+    await until(lambda: len(built.links) <= 1)
     assert busy.alive
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    async with asyncio.timeout(10):
-        while len(built.links):
-            await asyncio.sleep(0.001)
+    await until(lambda: not (len(built.links)))
     await built.close()
     assert threading.active_count() < 50

@@ -18,7 +18,7 @@ from gateway.aio.clock import SystemClock
 from gateway.protocol.errors import ConfigError, UpstreamLost
 from gateway.upstream.http import Http
 from gateway.upstream.options import UrlOptions
-from tests.warm.raw_servers import RESULT, RawServer, Request, plain, says, serve
+from tests.warm.raw_servers import RESULT, RawServer, Request, plain, says, serve, until
 
 DAY = datetime.timedelta(days=1)
 
@@ -64,8 +64,7 @@ def client(server: RawServer, host: str = "127.0.0.1", **more: object) -> Http:
 
 
 async def settled(server: RawServer) -> None:
-    while server.open:
-        await asyncio.sleep(0.001)
+    await until(lambda: not (server.open))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

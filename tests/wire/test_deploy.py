@@ -135,33 +135,36 @@ def test_prometheus_evaluates_every_alert(prometheus: Prometheus) -> None:
 def image() -> Iterator[Path]:
     """Do what the first stage of the Dockerfile does, in a folder instead of in a container."""
     # Not below pytest's folders, which only their owner may enter.
-    root = Path(tempfile.mkdtemp(prefix="image-"))
-    root.chmod(0o755)
-    source = root / "src"
-    source.mkdir()
-    first_stage = (DEPLOY / "Dockerfile").read_text().replace("\\\n", "").split("\nFROM ")[1]
-    for line in first_stage.splitlines():
-        word, _, rest = line.partition(" ")
-        if word == "COPY":
-            *names, target = rest.split()
-            for name in names:
-                _copy(ROOT / name, source / target, into=target.endswith("/"))
-        elif word == "RUN":
-            script = rest.replace("/opt/gateway", f"{root}/gateway")
-            script = re.sub(r"\bpython -m venv", f"{sys.executable} -m venv", script)
-            # With the package cache of this machine, so that a test run costs no downloads.
-            script = script.replace("--no-cache-dir ", "")
-            done = subprocess.run(
-                ["/bin/sh", "-ec", script],
-                cwd=source,
-                capture_output=True,
-                text=True,
-                timeout=240,
-                check=False,
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-    yield root / "gateway"
-    shutil.rmtree(root)
+    with tempfile.TemporaryDirectory(prefix="image-") as name:
+        root = Path(name)
+        root.chmod(0o755)
+        (root / "src").mkdir()
+        first_stage = (DEPLOY / "Dockerfile").read_text().replace("\\\n", "").split("\nFROM ")[1]
+        for line in first_stage.splitlines():
+            _follow(line, root)
+        yield root / "gateway"
+
+
+def _follow(line: str, root: Path) -> None:
+    word, _, rest = line.partition(" ")
+    if word == "COPY":
+        *names, target = rest.split()
+        for name in names:
+            _copy(ROOT / name, root / "src" / target, into=target.endswith("/"))
+    elif word == "RUN":
+        script = rest.replace("/opt/gateway", f"{root}/gateway")
+        script = re.sub(r"\bpython -m venv", f"{sys.executable} -m venv", script)
+        # With the package cache of this machine, so that a test run costs no downloads.
+        script = script.replace("--no-cache-dir ", "")
+        done = subprocess.run(
+            ["/bin/sh", "-ec", script],
+            cwd=root / "src",
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _copy(origin: Path, target: Path, *, into: bool) -> None:
@@ -174,11 +177,10 @@ def _copy(origin: Path, target: Path, *, into: bool) -> None:
 
 
 def run(image: Path, *command: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a program of the image as the image's user, in an environment as bare as the image's."""
+    """Run a program of the image, in an environment as bare as the image's."""
     whole = {"PATH": f"{image}/bin:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"} | (env or {})
-    anybody = [*ANYBODY, "--"] if os.geteuid() == 0 else []
     return subprocess.run(
-        [*anybody, str(image / "bin" / command[0]), *command[1:]],
+        command,
         cwd=image,
         env=whole,
         capture_output=True,
@@ -190,7 +192,8 @@ def run(image: Path, *command: str, env: dict[str, str] | None = None) -> subpro
 
 @pytest.mark.timeout(300)
 def test_the_image_has_the_command_for_a_user_that_is_not_root(image: Path) -> None:
-    done = run(image, "mcp-task-gateway", "--help")
+    anybody = ANYBODY if os.geteuid() == 0 else ()
+    done = run(image, *anybody, f"{image}/bin/mcp-task-gateway", "--help")
     assert done.returncode == 0, done.stderr
     assert "serve" in done.stdout
 
@@ -200,7 +203,7 @@ def test_the_image_accepts_the_gateway_yaml_that_compose_mounts(image: Path) -> 
     config = image.parent / "gateway.yaml"
     shutil.copy(DEPLOY / "gateway.yaml", config)
     env = {"GATEWAY_STORE__PASSWORD": "0123456789abcdef", "GATEWAY_SECRET": "0123456789abcdef"}
-    done = run(image, "mcp-task-gateway", "check", "-c", str(config), env=env)
+    done = run(image, f"{image}/bin/mcp-task-gateway", "check", "-c", str(config), env=env)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -212,5 +215,5 @@ def test_the_image_has_the_webhook_behind_its_door_and_neither_installer_nor_for
         "from gateway.hooks.loader import load; import importlib.util as i;"
         "print(type(load([('webhook', {})])[0]).__module__, i.find_spec('plugins'), i.find_spec('pip'))"
     )
-    done = run(image, "python", "-c", code)
+    done = run(image, f"{image}/bin/python", "-c", code)
     assert done.stdout == "mcp_task_gateway_plugins.webhook None None\n", done.stderr

@@ -1,0 +1,58 @@
+"""The world of the dialect A tests: gateways in front of one scripted upstream, and their policies."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tests.gateways import Gateway
+from tests.redis_servers import RedisServer
+from tests.wire.scripted_upstream import Upstream
+from tests.wire.seed_client import Json, Seed
+
+SECRET: Final = "a secret that both replicas know"
+TASKS: Final[Json] = {
+    "keep_alive": {"default": "30s", "max": "2m"},
+    "poll_interval": "250ms",
+    "timeout": "1m",
+    "tools": {
+        "never_task": "forbidden",
+        "always_task": {"mode": "required"},
+        "task_or_nothing": {"mode": "required", "refuse_plain": True},
+        "one_by_one": {"max_concurrent": 1},
+        "short": {"timeout": "300ms"},
+        "endless": {"keep_alive": {"max": "unlimited"}},
+    },
+    "methods": {"resources/read": "optional", "prompts/get": "optional"},
+}
+
+
+class House:
+    """A gateway, the second replica where the store can be shared, and the upstream behind both."""
+
+    def __init__(self, upstream: Upstream, gateways: list[Gateway], redis: RedisServer | None) -> None:
+        self.upstream = upstream
+        self.gateways = gateways
+        self.redis = redis
+
+    def url(self, name: str = "main", replica: int = 0) -> str:
+        """Return the URL of an upstream at a replica (the only one, where there is one)."""
+        return self.gateways[min(replica, len(self.gateways) - 1)].url(name)
+
+    def client(self, authorization: str | None = None, name: str = "main", replica: int = 0) -> Seed:
+        """Return a client that has no session yet."""
+        return Seed(self.url(name, replica), authorization)
+
+
+def configuration(upstream: Upstream, store: str, **more: Any) -> Json:
+    """Return a configuration with the policies that the tests name."""
+    return {
+        "store": {"url": store},
+        "secret": SECRET,
+        "upstreams": {
+            "main": {"url": upstream.url, "tasks": TASKS},
+            "shared": {"url": upstream.url, "scope": "shared", "tasks": TASKS},
+        },
+        "lease": "2s",
+        "drain": "1s",
+        **more,
+    }
