@@ -142,6 +142,7 @@ class House:
             limits.sessions,
             lambda name, count: self.metrics.sessions_now.labels(name).set(count),
         )
+        self.service.on_session_ended = book.forget
         rooms = Rooms(
             sealer=sealer,
             principals=self.principals,

@@ -12,6 +12,7 @@ from gateway.front.stdio import StdioDoor
 from gateway.protocol.errors import UpstreamLost
 from gateway.session.pipe import Pipe
 from gateway.upstream.stdio import open_stdio
+from gateway.upstream.warden import Warden
 
 _log: Final = logging.getLogger("gateway")
 
@@ -23,7 +24,8 @@ async def wrap(house: House, stop: asyncio.Event) -> int:
     the server cannot be started.
     """
     name, served = next(iter(house.served.items()))
-    link = await open_stdio(command_options(name, house.config), "pipe", house.clock)
+    warden = Warden()
+    link = await open_stdio(command_options(name, house.config), "pipe", house.clock, warden)
     door = StdioDoor(house.config.limits.request_bytes)
     await door.open()
     pipe = Pipe(house.router, served, link, house.principals, house.dialects, door.write)
@@ -44,6 +46,7 @@ async def wrap(house: House, stop: asyncio.Event) -> int:
             await link.close()
         await asyncio.wait([upstream], timeout=1.0)
         await pipe.close()
+        await warden.close()
     if alone:
         _log.error("the server ended before its client")
     return 1 if alone else 0

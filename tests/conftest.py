@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 import pytest
 
-from tests import upstreams
+from tests import redis_servers, upstreams
 from tests.gateways import Gateway, StartGateway
+from tests.processes import Process, free_port, wait_port
 from tests.tools import ToolMissing
 from tests.upstreams import Running, Server, StartServer
 
@@ -90,6 +91,20 @@ def everything_sse() -> Iterator[Running]:
     server = upstreams.start_everything("sse")
     yield server
     server.process.stop(2)
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """Start the newest Redis or Valkey that is here, on TCP as most have it."""
+    found = redis_servers.find_servers()
+    if not found:
+        without_tool(ToolMissing("no Redis server here"))
+    binary = found.get("valkey") or list(found.values())[-1]
+    port = free_port()
+    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+    with Process([str(binary), *options]) as process:
+        wait_port(process, port)
+        yield f"redis://127.0.0.1:{port}"
 
 
 def _end_all(ends: list[Callable[[], object]]) -> None:

@@ -33,8 +33,9 @@ def find_servers() -> dict[str, Path]:
 class RedisServer:
     """A running server; `url` stays good over `stop` and `start`, what it kept does not."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *options: str) -> None:
         self._path = path
+        self._options = options
         self._folder = tempfile.TemporaryDirectory(prefix="redis-")
         self._socket = Path(self._folder.name) / "s"
         self._process: subprocess.Popen[bytes] | None = None
@@ -49,7 +50,7 @@ class RedisServer:
         """Start it, or start it again; return when it accepts connections."""
         log = Path(self._folder.name) / "log"
         command = [str(self._path), "--port", "0", "--unixsocket", str(self._socket), "--save", ""]
-        command += ["--appendonly", "no", "--daemonize", "no", "--dir", self._folder.name]
+        command += ["--appendonly", "no", "--daemonize", "no", "--dir", self._folder.name, *self._options]
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 command, stdout=output, stderr=output, stdin=subprocess.DEVNULL
@@ -97,9 +98,12 @@ class RedisServer:
                 return False
 
 
-def start(path: Path) -> RedisServer:
-    """Start a server from its binary; raise `RuntimeError` with its own words where it does not start."""
-    return RedisServer(path)
+def start(path: Path, *options: str) -> RedisServer:
+    """Start a server from its binary; raise `RuntimeError` with its own words where it does not start.
+
+    `options` go onto its command line after those that it always gets.
+    """
+    return RedisServer(path, *options)
 
 
 def _in_package(package: str, pattern: str) -> Path | None:

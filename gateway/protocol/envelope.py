@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import msgspec
 
+from gateway.protocol import lone
 from gateway.protocol.codes import INVALID_REQUEST, PARSE_ERROR
 from gateway.protocol.errors import Refusal
 
@@ -100,8 +101,21 @@ def members(raw: bytes | msgspec.Raw | None) -> dict[str, msgspec.Raw]:
         return {}
     try:
         return _members.decode(raw)
+    except RecursionError:
+        return {}
+    except msgspec.DecodeError:
+        return _members_leniently(bytes(raw))
+
+
+def _members_leniently(raw: bytes) -> dict[str, msgspec.Raw]:
+    shielded = lone.shield(raw)
+    if shielded is None:
+        return {}
+    try:
+        found = _members.decode(shielded.data)
     except (msgspec.DecodeError, RecursionError):
         return {}
+    return {name: msgspec.Raw(shielded.restore(bytes(part))) for name, part in found.items()}
 
 
 def meta_of(params: bytes | None) -> dict[str, msgspec.Raw]:
@@ -190,21 +204,21 @@ def _decode(raw: bytes) -> _Outer:
 
 def _decode_leniently(raw: bytes, wrong: msgspec.DecodeError) -> _Outer:
     """Decode what msgspec refuses and JSON allows: lone surrogate escapes (RFC 8259 section 8.2)."""
+    shielded = lone.shield(raw)
     try:
-        if b"\\u" not in raw:
-            raise ValueError
-        tree = json.loads(raw, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
+        if shielded is None:
+            raise wrong
+        outer = _outer.decode(shielded.data)
+    except (msgspec.DecodeError, RecursionError):
         raise Refusal(PARSE_ERROR, f"Parse error: the body is not JSON ({wrong})") from None
-    if not isinstance(tree, dict):
-        raise _invalid("the message must be an object", None)
-    found = cast("dict[str, Any]", tree)
-    parts = {name: msgspec.Raw(json.dumps(found[name]).encode()) for name in _NAMES if name in found}
-    return _Outer(**parts)
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(name)
+    parts = {name: getattr(outer, name) for name in _NAMES}
+    return _Outer(
+        **{
+            name: msgspec.Raw(shielded.restore(bytes(part)))
+            for name, part in parts.items()
+            if part is not _UNSET
+        }
+    )
 
 
 def _check_id(ident: bytes, *, allow_null: bool) -> bytes | None:

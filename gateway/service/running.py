@@ -43,8 +43,8 @@ class _TaskGone(Exception):
 class Running:
     """A task that this replica runs.
 
-    `feed` is the stream of the client that asked, for as long as it listens; `elsewhere` finds
-    another stream of the session, which takes server requests when the first is gone.
+    `feed` is the stream of the client that asked, for as long as it listens; `elsewhere` takes server
+    requests to another stream of the session when the first is gone.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Running:
         task: Task,
         order: Order,
         tools: tuple[Store, Witness, Clock, ServiceLimits],
-        elsewhere: Callable[[], Feed | None],
+        elsewhere: Callable[[list[News]], None],
         *,
         only_final: bool,
     ) -> None:
@@ -110,15 +110,17 @@ class Running:
 
     def leave(self) -> None:
         """A stream of the task is gone: what still waits for an answer is offered elsewhere."""
-        other = self._elsewhere()
-        if other is not None:
-            self.offer_to(other)
+        if unanswered := self.unanswered():
+            self._elsewhere(unanswered)
 
     def offer_to(self, other: Feed) -> None:
         """Offer all unanswered server requests to another stream, unless the first still listens."""
-        if not self.feed.open and not self.followers:
-            for news in self._offered.values():
-                other.put(news)
+        for news in self.unanswered():
+            other.put(news)
+
+    def unanswered(self) -> list[News]:
+        """Return the server requests that wait and that no stream of the task's own can take."""
+        return [] if self.feed.open or self.followers else list(self._offered.values())
 
     async def answer(self, message: bytes, relay: str = "") -> None:
         """Send the client's answer (with the upstream's id) upstream."""

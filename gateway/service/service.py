@@ -14,6 +14,7 @@ from gateway.protocol.codes import INTERNAL_ERROR
 from gateway.protocol.errors import IllegalMove, Refusal, StoreAway, UpstreamLost
 from gateway.service.feed import Feed, News
 from gateway.service.follow import follow
+from gateway.service.listeners import Listeners
 from gateway.service.order import Order, ServiceLimits
 from gateway.service.running import Ending, Running
 from gateway.service.witness import Witness
@@ -45,7 +46,8 @@ class TaskService:
         self._by_request: dict[tuple[str, bytes], TaskKey] = {}
         self._creating: dict[tuple[str, bytes], asyncio.Event] = {}
         self._turns: dict[tuple[str, str], asyncio.Semaphore] = {}
-        self._listeners: dict[str, Feed] = {}
+        self.listeners = Listeners(replica, store, bus, self._crew.spawn, limits.stream_queue_bytes)
+        self.on_session_ended: Callable[[str], None] = lambda _: None
         self._closers: dict[str, Closer] = {}
         self.draining = False
 
@@ -87,7 +89,11 @@ class TaskService:
             return found
         self._witness.created(found)
         running = Running(
-            found, order, self._tools, lambda: self._listeners.get(new.session), only_final=only_final
+            found,
+            order,
+            self._tools,
+            lambda news: self.listeners.offer(new.session, news),
+            only_final=only_final,
         )
         self._running[found.key] = running
         self._by_request[new.session, new.request_id] = found.key
@@ -195,34 +201,21 @@ class TaskService:
 
     def listen(self, session: str) -> Feed:
         """Open the session's own stream; a newer one ends the older."""
-        self.end_listening(session)
-        feed = Feed(self._limits.stream_queue_bytes)
-        self._listeners[session] = feed
-        for running in self._running.values():
-            if running.task.session == session:
-                running.offer_to(feed)
+        feed = self.listeners.listen(session)
+        for running in self._of_session(session):
+            running.offer_to(feed)
         return feed
 
-    def end_listening(self, session: str) -> None:
-        """End the session's own stream where one is open."""
-        older = self._listeners.pop(session, None)
-        if older is not None:
-            older.end()
-
-    def listens(self, session: str) -> bool:
-        """Tell whether the session's own stream is open."""
-        feed = self._listeners.get(session)
-        return feed is not None and feed.open
-
-    def unlisten(self, session: str, feed: Feed) -> None:
-        """Close the session's own stream, unless a newer one took its place."""
-        feed.end()
-        if self._listeners.get(session) is feed:
-            del self._listeners[session]
+    async def tell_session_ended(self, session: str) -> None:
+        """Tell the other replicas that a session has been ended by its client; best effort."""
+        with suppress(StoreAway):
+            await self._bus.send_all(
+                Command("ended", TaskKey(Scope("", ""), ""), b"", session, self.replica)
+            )
 
     async def end_session(self, session: str, close: Closer) -> None:
         """Call `close` when the last running task of a session has ended; at once where none runs."""
-        if any(running.task.session == session for running in self._running.values()):
+        if self._of_session(session):
             self._closers[session] = close
         else:
             await close()
@@ -230,14 +223,28 @@ class TaskService:
     async def obey(self) -> None:
         """Carry out what other replicas ask of this one, for ever."""
         async for command in self._bus.commands():
-            running = self._running.get(command.key)
-            if running is None:
-                continue
-            if command.kind == "cancel":
-                ending = Ending(Outcome(status="cancelled"), "cancelled", "cancelled by the client")
-                running.stop(ending, recorded=True)
-            else:
-                self._crew.spawn(self._pass_on(running, command.message), "answer")
+            match command.kind:
+                case "offer":
+                    self._crew.spawn(self.listeners.take(command), "offer")
+                case "seek" if command.sender != self.replica:
+                    for running in self._of_session(command.session):
+                        self.listeners.offer_to(command.sender, command.session, running.unanswered())
+                case "ended" if command.sender != self.replica:
+                    self.on_session_ended(command.session)
+                case "cancel" | "answer":
+                    self._obey_call(command)
+                case _:
+                    continue
+
+    def _obey_call(self, command: Command) -> None:
+        running = self._running.get(command.key)
+        if running is None:
+            return
+        if command.kind == "cancel":
+            ending = Ending(Outcome(status="cancelled"), "cancelled", "cancelled by the client")
+            running.stop(ending, recorded=True)
+        else:
+            self._crew.spawn(self._pass_on(running, command.message), "answer")
 
     async def drain(self, seconds: float) -> bool:
         """Take no new tasks and wait for the running ones; tell whether all ended."""
@@ -251,8 +258,7 @@ class TaskService:
             running.stop(Ending(call.stopped(), "lost", "the gateway stops"), recorded=False)
         await self._crew.drain(10)
         await self._crew.close()
-        for feed in tuple(self._listeners.values()):
-            feed.end()
+        self.listeners.end_all()
 
     async def _run(self, running: Running) -> None:
         task = running.task
@@ -262,10 +268,13 @@ class TaskService:
             self._running.pop(task.key, None)
             if self._by_request.get((task.session, task.request_id)) == task.key:
                 del self._by_request[task.session, task.request_id]
-            if not any(other.task.session == task.session for other in self._running.values()):
+            if not self._of_session(task.session):
                 closer = self._closers.pop(task.session, None)
                 if closer is not None:
                     await closer()
+
+    def _of_session(self, session: str) -> list[Running]:
+        return [running for running in self._running.values() if running.task.session == session]
 
     def _turn(self, running: Running) -> asyncio.Semaphore | None:
         policy = running.order.policy

@@ -58,13 +58,18 @@ class SessionBook:
         if now - self._swept > _SWEEP_SECONDS:
             self._sweep(force=False)
 
-    async def end(self, session: Session) -> None:
-        """Remember that the client has ended a session."""
-        self._ended[session.tag] = None
+    def forget(self, tag: str) -> None:
+        """Remember that a session has been ended, here or on another replica."""
+        self._ended[tag] = None
         if len(self._ended) > self._limit:
             self._ended.pop(next(iter(self._ended)))
-        if self._seen.pop(session.tag, None) is not None:
-            self._count(session.upstream, -1)
+        seen = self._seen.pop(tag, None)
+        if seen is not None:
+            self._count(seen[0], -1)
+
+    async def end(self, session: Session) -> None:
+        """Remember, for all replicas that see the session for the first time, that its client ended it."""
+        self.forget(session.tag)
         try:
             await self._store.end_session(session.tag, ENDED_MS)
         except StoreAway:

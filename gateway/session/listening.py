@@ -61,9 +61,9 @@ class Listening:
         return await self._over_http(visit, visit.served.upstream.http, resuming=bool(ident))
 
     async def _over_http(self, visit: Visit, http: HttpUpstream, *, resuming: bool) -> Outbound:
-        beside = resuming and self._service.listens(visit.tag)
+        beside = resuming and self._service.listeners.listens(visit.tag)
         if not beside:
-            self._service.end_listening(visit.tag)
+            self._service.listeners.end(visit.tag)
         asking = self._crew.spawn(self._ask(http, visit), "open upstream stream")
         await asyncio.wait([asking], timeout=None if beside else _HEAD_SECONDS)
         if not asking.done():

@@ -23,7 +23,7 @@ from gateway.session.listening import Listening
 from gateway.session.opening import Opening
 from gateway.session.plain import forward, pass_on
 from gateway.session.principal import Principals
-from gateway.session.token import Sealer
+from gateway.session.token import Sealer, Session
 from gateway.session.visit import Served, Visit, find_channel
 from gateway.tasks.call import is_relay_id
 from gateway.tasks.policy import Policy
@@ -87,13 +87,18 @@ class Router:
             return await forward(visit)
         busy = any(running.task.session == session.tag for running in service.running)
         if busy or session.link or session.upstream_id is None:
-            await self._rooms.book.end(session)
+            await self._end(session)
             await service.end_session(session.tag, lambda: self._close(visit))
             return Answer(204)
         outbound = await forward(visit)
         if isinstance(outbound, Relay) and outbound.reply.status < 300:
-            await self._rooms.book.end(session)
+            await self._end(session)
         return outbound
+
+    async def _end(self, session: Session) -> None:
+        self._rooms.service.listeners.end(session.tag)
+        await self._rooms.book.end(session)
+        await self._rooms.service.tell_session_ended(session.tag)
 
     async def _visit(self, served: Served, inbound: Inbound) -> Visit:
         token = inbound.header(SESSION)

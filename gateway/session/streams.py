@@ -104,7 +104,7 @@ async def listening_stream(
             if wire is not None:
                 yield wire
     finally:
-        service.unlisten(visit.tag, feed)
+        service.listeners.leave(visit.tag, feed)
         if pump is not None:
             pump.cancel()
 

@@ -28,6 +28,10 @@ _log = logging.getLogger("gateway.store.bus")
 _COMMANDS: Final = 10_000
 
 
+EVERYBODY: Final = "all"
+_CHANNELS: Final = 3
+
+
 class _Bell:
     """The `Wakeup` of one watcher."""
 
@@ -68,6 +72,10 @@ class RedisBus:
         """Send a command to a replica; raise `StoreAway`."""
         words = (b"PUBLISH", self._link.keys.commands(owner), records.pack_command(command))
         await self._link.quick.ask(words)
+
+    async def send_all(self, command: Command) -> None:
+        """Send a command to every replica, this one among them; raise `StoreAway`."""
+        await self.send(EVERYBODY, command)
 
     async def commands(self) -> AsyncIterator[Command]:
         """Yield the commands to this replica until the bus is closed."""
@@ -119,7 +127,7 @@ class RedisBus:
                 async with asyncio.timeout(self._link.timeout):
                     await connection.connect()
                     await connection.send_packed_command(pack([self._channels()]), check_health=False)
-                    for _ in range(2):
+                    for _ in range(_CHANNELS):
                         await connection.read_response(disable_decoding=True)
                 failures = 0
                 self._ring_all()
@@ -135,7 +143,7 @@ class RedisBus:
 
     def _channels(self) -> tuple[bytes, ...]:
         keys = self._link.keys
-        return (b"SUBSCRIBE", keys.wake, keys.commands(self._replica))
+        return (b"SUBSCRIBE", keys.wake, keys.commands(self._replica), keys.commands(EVERYBODY))
 
     def _take(self, message: Reply) -> None:
         _, channel, data = message

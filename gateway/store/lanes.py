@@ -105,6 +105,9 @@ class Lane:
         """Close the connection; what still waits is answered with `StoreAway`."""
         self._closed = True
         await self._crew.close()
+        # A flush that was cancelled before its first step has answered nobody.
+        left, self._queue = self._queue, []
+        _fail(left, StoreAway("the store has been closed"))
         await self._connection.disconnect()
 
     async def _run(self) -> None:
@@ -114,8 +117,6 @@ class Lane:
                 await self._exchange(batch, self._since + self._timeout)
         finally:
             self._running = False
-            left, self._queue = self._queue, []
-            _fail(left, StoreAway("the store has been closed"))
 
     async def _exchange(self, batch: list[_Group], deadline: float) -> None:
         commands = [words for group in batch for words in group.commands]
@@ -202,7 +203,8 @@ def _answer(batch: list[_Group], replies: list[Reply]) -> None:
         if refused is None:
             group.future.set_result(own)
         else:
-            group.future.set_exception(StoreAway(f"the store refused: {str(refused)[:200]}"))
+            words = f"{type(refused).__name__}: {refused}"
+            group.future.set_exception(StoreAway(f"the store refused: {words[:200]}"))
 
 
 def _fail(batch: list[_Group], error: StoreAway) -> None:

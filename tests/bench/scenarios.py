@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from tests.bench.contenders import Contender
+from tests.bench.contenders import Contender, Unavailable
 from tests.bench.figures import Figures, Outcome
 from tests.bench.load import Order
 from tests.bench.process import Child
@@ -114,7 +114,11 @@ async def measure_idle(
     outcome = Outcome("idle", title, base, {name: [] for name in makers})
     for number in range(rounds):
         for name in turned(list(makers), number):
-            contender = await makers[name]()
+            try:
+                contender = await makers[name]()
+            except Unavailable as wrong:
+                outcome.notes.append(f"{name} was not measured: {wrong}")
+                continue
             try:
                 outcome.rounds[name].append(await _idle(bench, contender, count))
             finally:

@@ -18,13 +18,16 @@ FIRST_COLUMNS = {"first_p50", "first_p99", "cpu", "load_cpu", "rss"}
 
 async def test_the_bench_fills_every_cell_for_the_bare_proxy(tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "bench.json"
-    assert await main([*QUICK, "--contender", "direct", "--contender", "bare", "--json", str(file)]) == 0
+    assert (
+        await main([*QUICK, "--contender", "direct", "--contender", "bare-uvloop", "--json", str(file)])
+        == 0
+    )
     found = {outcome["scenario"]: outcome for outcome in msgspec.json.decode(file.read_bytes())["outcomes"]}
     assert set(found) == {scenario.name for scenario in CALLS} | {"idle"}
     for name, outcome in found.items():
         wanted = {"first": FIRST_COLUMNS, "idle": {"session_kb", "rss"}}.get(name, CALL_COLUMNS)
-        assert outcome["base"] == "bare (uvloop)"
-        assert set(outcome["cells"]) == {"bare (uvloop)"} | ({"direct"} if name != "idle" else set())
+        assert outcome["base"] == "bare-uvloop"
+        assert set(outcome["cells"]) == {"bare-uvloop"} | ({"direct"} if name != "idle" else set())
         for cells in outcome["cells"].values():
             assert set(cells) == wanted
             assert None not in cells.values()

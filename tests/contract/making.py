@@ -77,7 +77,7 @@ async def until(
     """Ask again and again until it is so; fail with `words` after `seconds`."""
     try:
         async with asyncio.timeout(seconds):
-            while not await condition():
+            while not await condition():  # noqa: ASYNC110  # another process decides when; there is no event
                 await asyncio.sleep(0.01)
     except TimeoutError:
         raise AssertionError(words) from None

@@ -38,7 +38,7 @@ async def _rings(bell: Wakeup) -> None:
 
 
 async def _silent(bell: Wakeup) -> bool:
-    """Tell whether the bell has not rung by now; what is asked of the store meanwhile is the time it gets."""
+    """Tell whether the bell stays silent for a moment."""
     try:
         async with asyncio.timeout(0.05):
             await bell.wait()

@@ -139,7 +139,10 @@ def _sse_app(server: Runs) -> Starlette:
             await server.run(read, write, server.create_initialization_options())
 
     return Starlette(
-        routes=[Route("/sse", _Endpoint(connect)), Mount("/messages/", app=transport.handle_post_message)]
+        routes=[
+            Route("/sse", _Endpoint(connect), methods=["GET"]),
+            Mount("/messages/", app=transport.handle_post_message),
+        ]
     )
 
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 import uuid
 from collections import defaultdict
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aiohttp import web
 
@@ -159,7 +159,8 @@ class Upstream:
     async def start(self) -> None:
         """Listen on a free port."""
         app = web.Application()
-        app.router.add_route("*", "/mcp", self._serve)
+        for path in ("/mcp", "/stateless"):
+            app.router.add_route("*", path, self._serve)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -197,13 +198,18 @@ class Upstream:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         session = request.headers.get("mcp-session-id", "")
         if request.method == "GET":
+            if request.path == "/stateless":
+                return web.Response(status=405)
             return await self._listen(request)
         if request.method == "DELETE":
             await self._note(lambda: self.deleted.add(session))
             return web.Response()
-        message: Json = json.loads(await request.read())
+        message: Any = json.loads(await request.read())
+        if isinstance(message, list):
+            return web.json_response([_quick(one) for one in cast("list[Json]", message)])
         if message.get("method") == "initialize":
-            return web.json_response(_welcome(message), headers={"mcp-session-id": uuid.uuid4().hex})
+            given = {} if request.path == "/stateless" else {"mcp-session-id": uuid.uuid4().hex}
+            return web.json_response(_welcome(message), headers=given)
         if session in self.deleted:
             return web.json_response(_error(message, -32001, "Session not found"), status=404)
         if "method" not in message or "id" not in message:

@@ -185,6 +185,8 @@ class Seed:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.vanish()
+        # Transports close in the turn after they were aborted.
+        await asyncio.sleep(0)
 
     def vanish(self) -> None:
         """Drop every connection."""
@@ -196,6 +198,7 @@ class Seed:
         """Return a client that holds the same session, perhaps at another replica."""
         other = Seed(url or self.url, self.authorization, self.version)
         other.session = self.session
+        other._open = self._open
         return other
 
     def ident(self) -> int:

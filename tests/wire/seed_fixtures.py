@@ -16,8 +16,10 @@ import pytest
 import pytest_asyncio
 
 from tests import redis_servers
+from tests.conftest import without_tool
 from tests.gateways import Gateway
-from tests.redis_servers import RedisServer
+from tests.processes import Process, free_port, wait_port
+from tests.tools import ToolMissing
 from tests.wire.scripted_upstream import Upstream
 from tests.wire.seed_client import Seed
 from tests.wire.seed_world import House, configuration
@@ -26,14 +28,17 @@ _NUMBERS: Final = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[RedisServer]:
-    """Start the newest Redis or Valkey that is here."""
+def redis_url() -> Iterator[str]:
+    """Start the newest Redis or Valkey that is here, on TCP as most have it."""
     found = redis_servers.find_servers()
     if not found:
-        pytest.skip("no Redis server here")
-    server = redis_servers.start(found.get("valkey") or list(found.values())[-1])
-    yield server
-    server.close()
+        without_tool(ToolMissing("no Redis server here"))
+    binary = found.get("valkey") or list(found.values())[-1]
+    port = free_port()
+    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+    with Process([str(binary), *options]) as process:
+        wait_port(process, port)
+        yield f"redis://127.0.0.1:{port}"
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -54,9 +59,9 @@ async def house(
     if request.param == "memory":
         made = House(scripted, [Gateway(configuration(scripted, "memory://"), place)], None)
     else:
-        redis: RedisServer = request.getfixturevalue("redis_server")
-        config = configuration(scripted, redis.url)
-        made = House(scripted, [Gateway(config, place) for _ in range(2)], redis)
+        url: str = request.getfixturevalue("redis_url")
+        config = configuration(scripted, url)
+        made = House(scripted, [Gateway(config, place) for _ in range(2)], url)
     for gateway in made.gateways:
         await asyncio.to_thread(gateway.wait)
     yield made
@@ -66,12 +71,12 @@ async def house(
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def pair(
-    scripted: Upstream, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
+    scripted: Upstream, redis_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[House]:
     """Serve the scripted upstream by two replicas."""
     place: Path = tmp_path_factory.mktemp("pair")
-    config = configuration(scripted, redis_server.url, store={"url": redis_server.url, "prefix": "pair:"})
-    made = House(scripted, [Gateway(config, place) for _ in range(2)], redis_server)
+    config = configuration(scripted, redis_url)
+    made = House(scripted, [Gateway(config, place) for _ in range(2)], redis_url)
     for gateway in made.gateways:
         await asyncio.to_thread(gateway.wait)
     yield made

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any, Final
 
 from tests.gateways import Gateway
-from tests.redis_servers import RedisServer
 from tests.wire.scripted_upstream import Upstream
 from tests.wire.seed_client import Json, Seed
 
@@ -29,7 +29,7 @@ TASKS: Final[Json] = {
 class House:
     """A gateway, the second replica where the store can be shared, and the upstream behind both."""
 
-    def __init__(self, upstream: Upstream, gateways: list[Gateway], redis: RedisServer | None) -> None:
+    def __init__(self, upstream: Upstream, gateways: list[Gateway], redis: str | None) -> None:
         self.upstream = upstream
         self.gateways = gateways
         self.redis = redis
@@ -43,13 +43,14 @@ class House:
         return Seed(self.url(name, replica), authorization)
 
 
-def configuration(upstream: Upstream, store: str, **more: Any) -> Json:
+def configuration(upstream: Upstream, store_url: str, **more: Any) -> Json:
     """Return a configuration with the policies that the tests name."""
     return {
-        "store": {"url": store},
+        "store": {"url": store_url, "prefix": f"{uuid.uuid4().hex}:"},
         "secret": SECRET,
         "upstreams": {
             "main": {"url": upstream.url, "tasks": TASKS},
+            "stateless": {"url": upstream.url.replace("/mcp", "/stateless"), "tasks": TASKS},
             "shared": {"url": upstream.url, "scope": "shared", "tasks": TASKS},
         },
         "lease": "2s",

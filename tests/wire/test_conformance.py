@@ -38,12 +38,13 @@ def test_I1_every_check_passed_directly_is_passed_behind_the_gateway(
     assert lost(direct, behind) == []
 
 
-@pytest.mark.parametrize(("release", "arguments", "bar"), SUITES)
-def test_I1_the_suites_pass_against_a_stdio_server_behind_the_gateway(
-    release: Release, arguments: tuple[str, ...], bar: int, gateway: StartGateway, tmp_path: Path
+def test_I1_the_newer_suite_finds_no_fault_in_a_stdio_server_behind_the_gateway(
+    gateway: StartGateway, tmp_path: Path
 ) -> None:
     front = gateway({"upstreams": {"fixture": {"command": fixture_command("conformance", "stdio")}}})
-    behind = run_suite(front.url(), release, tmp_path / "behind", *arguments)
+    arguments = ("--requirements", "2025-11-25")
+    behind = run_suite(front.url(), "conformance-next", tmp_path / "behind", *arguments)
 
-    failed = {check: verdict for check, verdict in behind.items() if verdict == "FAILURE"}
-    assert failed == {}
+    assert {check: verdict for check, verdict in behind.items() if verdict == "FAILURE"} == {}
+    # The stream of a stdio server cannot be dropped and resumed: those three checks give no verdict.
+    assert passed(behind) >= 78

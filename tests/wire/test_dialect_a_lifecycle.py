@@ -9,6 +9,7 @@ import pytest
 from tests.wire.scripted_upstream import text, tool
 from tests.wire.seed_client import (
     CREATED,
+    INVALID_PARAMS,
     NOT_FOUND,
     RELATED,
     TASK,
@@ -229,14 +230,15 @@ async def test_a_result_is_refused_while_the_task_works(house: House, seed: Seed
     await seed.reach(task, "completed")
 
 
-@pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/delete"])
-async def test_an_unknown_id_is_not_found(seed: Seed, method: str) -> None:
-    assert refusal(await seed.ask(method, {"taskId": "nope"}))[0] == NOT_FOUND[0]
-    if method != "tasks/delete":
-        assert refusal(await seed.ask(method, {"taskId": "nope"})) == NOT_FOUND
+async def test_an_unknown_id_is_not_found(seed: Seed) -> None:
+    assert refusal(await seed.get("nope")) == NOT_FOUND
+    for answer in (await seed.fetch("nope"), await seed.delete("nope")):
+        code, words = refusal(answer)
+        assert code == INVALID_PARAMS
+        assert words.endswith(": Task not found")
 
 
-@pytest.mark.parametrize(("ident"), [0, -7, "seven", 2**53, ""])
+@pytest.mark.parametrize("ident", [0, -7, "seven", 2**53, ""])
 async def test_the_response_carries_the_id_of_the_request(house: House, seed: Seed, ident: str | int) -> None:
     task = new_id()
     stream = await seed.begin(task, tool(task), ident=ident)

@@ -1,0 +1,95 @@
+"""The sessions' own streams: who listens here, and finding who listens on another replica (I6)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final
+
+from gateway.protocol.errors import StoreAway
+from gateway.service.feed import Feed, News
+from gateway.store.port import Bus, Command, Store
+from gateway.tasks.model import Scope, TaskKey
+
+_log: Final = logging.getLogger("gateway.service")
+_NO_KEY: Final = TaskKey(Scope("", ""), "")
+Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+
+
+class Listeners:
+    """Takes server requests of tasks whose own stream is gone to the session's stream, wherever it is."""
+
+    def __init__(self, replica: str, store: Store, bus: Bus, spawn: Spawn, limit: int) -> None:
+        self._replica = replica
+        self._store = store
+        self._bus = bus
+        self._spawn = spawn
+        self._limit = limit
+        self._feeds: dict[str, Feed] = {}
+
+    def __repr__(self) -> str:
+        return f"<Listeners {len(self._feeds)}>"
+
+    def listen(self, session: str) -> Feed:
+        """Open a session's own stream; a newer one ends the older. Other replicas hear of it."""
+        self.end(session)
+        feed = self._feeds[session] = Feed(self._limit)
+        self._spawn(self._say(Command("seek", _NO_KEY, session=session, sender=self._replica)), "seek")
+        return feed
+
+    def listens(self, session: str) -> bool:
+        """Tell whether a session's own stream is open here."""
+        feed = self._feeds.get(session)
+        return feed is not None and feed.open
+
+    def end(self, session: str) -> None:
+        """End a session's own stream where one is open here."""
+        older = self._feeds.pop(session, None)
+        if older is not None:
+            older.end()
+
+    def end_all(self) -> None:
+        """End every stream."""
+        for session in tuple(self._feeds):
+            self.end(session)
+
+    def leave(self, session: str, feed: Feed) -> None:
+        """Close a stream, unless a newer one took its place."""
+        feed.end()
+        if self._feeds.get(session) is feed:
+            del self._feeds[session]
+
+    def offer(self, session: str, offers: Iterable[News]) -> None:
+        """Bring server requests to the session's stream: here, or wherever it may be."""
+        feed = self._feeds.get(session)
+        for news in offers:
+            if feed is None or not feed.put(news):
+                command = Command("offer", news.task.key, news.message, session, self._replica)
+                self._spawn(self._say(command), "offer")
+
+    def offer_to(self, replica: str, session: str, offers: Iterable[News]) -> None:
+        """Bring server requests to a session's stream that another replica has."""
+        for news in offers:
+            command = Command("offer", news.task.key, news.message, session, self._replica)
+            self._spawn(self._say(command, replica), "offer")
+
+    async def take(self, command: Command) -> None:
+        """Take an offer of another replica to the stream, where it is here."""
+        feed = self._feeds.get(command.session)
+        if feed is None or command.sender == self._replica:
+            return
+        try:
+            task = await self._store.get(command.key)
+        except StoreAway:
+            return
+        if task is not None and not task.ended:
+            feed.put(News("message", task, command.message))
+
+    async def _say(self, command: Command, replica: str | None = None) -> None:
+        try:
+            if replica is None:
+                await self._bus.send_all(command)
+            else:
+                await self._bus.send(replica, command)
+        except StoreAway as away:
+            _log.debug("other replicas could not be told: %s", away)
