@@ -52,8 +52,13 @@ async def send_stream(request: web.BaseRequest, stream: Stream) -> web.StreamRes
     with on_disconnect(request, me.cancel if me is not None else lambda: None):
         await response.prepare(request)
         async for item in stream.items:
-            data = sse.encode(item.message, item.ident) if isinstance(item, Wire) else item
-            await response.write(data)
+            if not isinstance(item, Wire):
+                await response.write(item)
+            elif item.last:
+                await response.write_eof(sse.encode(item.message, item.ident))
+                return response
+            else:
+                await response.write(sse.encode(item.message, item.ident))
         await response.write_eof()
     return response
 

@@ -12,6 +12,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypedDict, Unpack
 
+import msgspec
+
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["json", "text"]
 TaskEvent = Literal[
@@ -50,6 +52,9 @@ class TaskFields(TypedDict, total=False):
     request_id: str
 
 
+_KNOWN: Final = frozenset(TaskFields.__annotations__)
+
+
 class TaskLog:
     """Writes one line for each event of a task."""
 
@@ -59,9 +64,13 @@ class TaskLog:
     def event(self, name: TaskEvent, **fields: Unpack[TaskFields]) -> None:
         """Write that something happened to a task; fields of `None` and unknown fields are left out."""
         if self._log.isEnabledFor(logging.INFO):
-            known = {key: fields.get(key) for key in TaskFields.__annotations__}
-            said = {key: value for key, value in known.items() if value is not None}
-            self._log.info("task %s", name, extra={_FIELDS: {"event": name, **said}})
+            said = {"event": name} | {
+                key: _bounded(value) for key, value in fields.items() if value is not None and key in _KNOWN
+            }
+            # The record is made here: `Logger.info` would walk the stack for a caller nobody prints.
+            record = logging.LogRecord(self._log.name, logging.INFO, "", 0, f"task {name}", None, None)
+            record.__dict__[_FIELDS] = said
+            self._log.handle(record)
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -73,9 +82,16 @@ def _bounded(value: Any) -> Any:
     return value[:MAX_TEXT] + "..." if isinstance(value, str) and len(value) > MAX_TEXT else value
 
 
+def _ascii(line: dict[str, Any]) -> str:
+    try:
+        encoded = msgspec.json.encode(line, enc_hook=str)
+    except UnicodeEncodeError:
+        encoded = b"\xff"
+    return encoded.decode() if encoded.isascii() else json.dumps(line, separators=(",", ":"), default=str)
+
+
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    fields: dict[str, Any] = getattr(record, _FIELDS, {})
-    return {key: _bounded(value) for key, value in fields.items()}
+    return getattr(record, _FIELDS, {})
 
 
 class JsonLines(logging.Formatter):
@@ -88,11 +104,11 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": _bounded(record.getMessage()),
-            **_fields(record),
+            **getattr(record, _FIELDS, {}),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, separators=(",", ":"), default=str)
+        return _ascii(line)
 
 
 class TextLines(logging.Formatter):

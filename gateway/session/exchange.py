@@ -42,10 +42,14 @@ class Inbound(msgspec.Struct):
 
 
 class Wire(msgspec.Struct, frozen=True):
-    """One JSON-RPC message for the client, with an event id where its stream can be resumed."""
+    """One JSON-RPC message for the client, with an event id where its stream can be resumed.
+
+    `last` says that nothing follows, so that the front can send it with the end.
+    """
 
     message: bytes
     ident: str | None = None
+    last: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True):

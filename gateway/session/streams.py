@@ -48,7 +48,7 @@ def to_wire(news: News, dialects: Dialects) -> Wire | None:
             if final is None:
                 return None
             message = final
-    return Wire(message, event_id(news))
+    return Wire(message, event_id(news), last=news.kind == "final")
 
 
 async def task_stream(running: Running, dialects: Dialects) -> AsyncGenerator[Wire | bytes, None]:

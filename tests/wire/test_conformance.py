@@ -46,5 +46,5 @@ def test_I1_the_newer_suite_finds_no_fault_in_a_stdio_server_behind_the_gateway(
     behind = run_suite(front.url(), "conformance-next", tmp_path / "behind", *arguments)
 
     assert {check: verdict for check, verdict in behind.items() if verdict == "FAILURE"} == {}
-    # The stream of a stdio server cannot be dropped and resumed: those three checks give no verdict.
-    assert passed(behind) >= 78
+    # Answers with nothing before them are plain JSON, and none is cut short: four checks are not reached.
+    assert passed(behind) >= 77
