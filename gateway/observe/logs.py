@@ -140,5 +140,7 @@ def configure(level: Level, form: Format) -> None:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.upper())
+    # No line shows these, and finding them out costs a third of a record.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # Each request is counted; a line for each would say nothing more.
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
