@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -22,7 +23,8 @@ from gateway.front.site import Site
 from gateway.hooks.loader import load as load_plugins
 from gateway.hooks.run import Hooks
 from gateway.observe.logs import TaskLog
-from gateway.observe.metrics import Metrics
+from gateway.observe.metrics import Metrics, method_class
+from gateway.protocol.errors import StoreAway
 from gateway.service.leases import Leases
 from gateway.service.order import ServiceLimits
 from gateway.service.service import TaskService
@@ -48,6 +50,7 @@ from gateway.upstream.options import CommandOptions, UrlOptions
 _log: Final = logging.getLogger("gateway")
 _MAX_FIELD: Final = 16 * 1024
 _PLUGIN_SECONDS: Final = 5.0
+_STORE_SECONDS: Final = 1.0
 
 
 class House:
@@ -79,14 +82,9 @@ class House:
         self.dialects: Dialects = {"a": self.dialect}
 
     async def start(self) -> None:
-        """Bring the rooms to life; raise `StoreAway` where the store holds the only secret and is away."""
+        """Bring the rooms to life; waits for the store where that holds the only secret."""
         await self.hooks.start()
-        secret = self.config.secret
-        key = (
-            secret.get_secret_value().encode()
-            if secret is not None
-            else await self.store.shared_secret(lambda: secrets.token_bytes(32))
-        )
+        key = await self._secret()
         self.principals = Principals(key, self.config.identity.header)
         self.router = self._router(Sealer(key))
         leases = Leases(self.service, self.store, self.witness, self.clock, self.config.lease)
@@ -102,6 +100,16 @@ class House:
             await served.upstream.close()
         await self.hooks.stop(_PLUGIN_SECONDS)
         await self.store.close()
+
+    async def _secret(self) -> bytes:
+        if self.config.secret is not None:
+            return self.config.secret.get_secret_value().encode()
+        while True:
+            try:
+                return await self.store.shared_secret(lambda: secrets.token_bytes(32))
+            except StoreAway as away:
+                _log.warning("the store is away and holds the secret that seals sessions: %s", away)
+                await self.clock.sleep(_STORE_SECONDS)
 
     def _open_store(self) -> RedisStore:
         store = self.config.store
@@ -132,7 +140,18 @@ class House:
             scope_mode=upstream.scope,
             capability=capability(_taskable(policies)),
             plain_may_be_refused=_may_refuse(policies),
+            called=partial(self._observe_call, name),
         )
+
+    def _observe_call(self, upstream: str, method: str, outcome: str, seconds: float) -> None:
+        name = method_class(method)
+        self.metrics.upstream_calls.labels(upstream, name, outcome).inc()
+        self.metrics.upstream_call_seconds.labels(upstream, name).observe(seconds)
+
+    async def _drop_links(self, tag: str) -> None:
+        for served in self.served.values():
+            if served.upstream.links is not None:
+                await served.upstream.links.drop(tag)
 
     def _router(self, sealer: Sealer) -> Router:
         limits = self.config.limits
@@ -142,7 +161,13 @@ class House:
             limits.sessions,
             lambda name, count: self.metrics.sessions_now.labels(name).set(count),
         )
-        self.service.on_session_ended = book.forget
+
+        def session_ended(tag: str) -> None:
+            book.forget(tag)
+            if not self.service.runs_here(tag):
+                self.crew.spawn(self._drop_links(tag), "drop links")
+
+        self.service.on_session_ended = session_ended
         rooms = Rooms(
             sealer=sealer,
             principals=self.principals,
@@ -181,6 +206,10 @@ class HttpFront:
         site = Site(door)
         self._doors.push_async_callback(site.close)
         self.port = await site.open(config.listen.host, config.listen.port)
+
+    async def open_admin(self) -> None:
+        """Open the operator's door, before the house has started; raise `OSError` for a taken port."""
+        house, config = self.house, self.house.config
         if config.admin is not None:
             probes = Probes(
                 store=house.store.ping,

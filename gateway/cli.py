@@ -117,6 +117,7 @@ async def _serve_http(config: Config) -> None:
     _settle_memory()
     front = HttpFront(house)
     try:
+        await front.open_admin()
         await house.start()
         await front.open()
         _announce(house, front)

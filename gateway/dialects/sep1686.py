@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
+
+import msgspec
 
 from gateway.dialects.port import About, AboutKind, Ask
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_PARAMS
@@ -26,6 +29,7 @@ TASK_KEY: Final = "modelcontextprotocol.io/task"
 RELATED_KEY: Final = "modelcontextprotocol.io/related-task"
 CREATED: Final = "notifications/tasks/created"
 MAX_KEEP_ALIVE: Final = 2**53
+_MAX_DIGITS: Final = 30
 
 _ABOUT: Final[dict[str, AboutKind]] = {
     "tasks/get": "get",
@@ -68,8 +72,8 @@ class Sep1686:
         task_id = _check_id(value(wish.get("taskId")), max_id_bytes, present="taskId" in wish)
         if "keepAlive" not in wish:
             return Ask(task_id)
-        keep_alive = value(wish["keepAlive"])
-        if keep_alive is None:
+        keep_alive = wish["keepAlive"]
+        if bytes(keep_alive) == b"null":
             return Ask(task_id, None, forever=True)
         return Ask(task_id, _check_keep_alive(keep_alive))
 
@@ -84,8 +88,9 @@ class Sep1686:
             return None
         params = members(request.params)
         if kind == "list":
-            cursor = value(params.get("cursor"))
-            if cursor is not None and not isinstance(cursor, str):
+            raw = params.get("cursor")
+            cursor = text_of(raw)
+            if cursor is None and raw is not None and bytes(raw) != b"null":
                 raise bad_cursor()
             return About(kind, cursor=cursor)
         task_id = text_of(params.get("taskId"))
@@ -186,7 +191,9 @@ def _related(task_id: str) -> dict[str, Any]:
 def _with_related(result: bytes, task_id: str) -> bytes:
     if result[:1] != b"{":
         return result
-    return set_member(result, ("_meta", RELATED_KEY), dump({"taskId": task_id}))
+    with suppress(Refusal):
+        return set_member(result, ("_meta", RELATED_KEY), dump({"taskId": task_id}))
+    return result
 
 
 def _bad_ask(what: str) -> Refusal:
@@ -211,7 +218,10 @@ def _check_id(found: object, max_bytes: int, *, present: bool) -> str:
     return found
 
 
-def _check_keep_alive(found: object) -> int:
+def _check_keep_alive(raw: msgspec.Raw) -> int:
+    if bytes(raw).isdigit() and len(raw) > _MAX_DIGITS:
+        return MAX_KEEP_ALIVE
+    found = value(raw)
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise _bad_ask("must have a keepAlive that is a number of milliseconds or null")
     if found < 0:

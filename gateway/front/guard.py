@@ -39,9 +39,13 @@ class Guard:
         if origin in self._origins or "*" in self._origins:
             return True
         try:
-            return urlsplit(origin).hostname in LOOPBACK
+            parts = urlsplit(origin)
+            name = parts.hostname
         except ValueError:
             return False
+        # An origin is scheme, host and port (RFC 6454 section 6.1): anything more is a disguise.
+        is_origin = f"{parts.scheme}://{parts.netloc}" == origin and not set("@\\") & set(origin)
+        return is_origin and name in LOOPBACK
 
 
 def _name_of(host: str) -> str:

@@ -33,7 +33,7 @@ def refused(inbound: Inbound | None, refusal: Refusal) -> web.Response:
     ident = refusal.request_id
     if ident is None and inbound is not None:
         ident = inbound.request_id
-    status = refusal.status or http_status(refusal.code)
+    status = refusal.status or http_status(refusal.code, answers_request=ident is not None)
     response = web.Response(status=status, body=refusal_response(ident, refusal), content_type=JSON)
     if refusal.retry_after is not None:
         response.headers["Retry-After"] = str(max(1, math.ceil(refusal.retry_after)))

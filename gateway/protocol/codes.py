@@ -26,6 +26,12 @@ HTTP_STATUS: Final[dict[int, int]] = {
 }
 
 
-def http_status(code: int) -> int:
-    """Return the HTTP status an error of this code travels under; 200 where JSON-RPC says it all."""
+def http_status(code: int, *, answers_request: bool = False) -> int:
+    """Return the HTTP status an error of this code travels under; 200 where JSON-RPC says it all.
+
+    A request whose upstream is away is answered with 200: clients of the official Python package up
+    to 1.30 end the whole session, with all that runs in it, at any other status but 404.
+    """
+    if answers_request and code == UPSTREAM_UNAVAILABLE:
+        return 200
     return HTTP_STATUS.get(code, 200)

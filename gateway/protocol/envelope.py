@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final, Literal
 
 import msgspec
@@ -16,6 +17,9 @@ from gateway.protocol.errors import Refusal
 
 Kind = Literal["request", "notification", "response"]
 
+MAX_DEPTH: Final = 256
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _UNSET: Final = msgspec.UNSET
 _NAMES: Final = ("jsonrpc", "id", "method", "params", "result", "error")
 
@@ -84,6 +88,19 @@ def is_batch(raw: bytes) -> bool:
     return raw.lstrip(b" \t\r\n")[:1] == b"["
 
 
+def check_depth(raw: bytes) -> None:
+    """Raise `Refusal` -32700 for a message that is nested deeper than `MAX_DEPTH`."""
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return
+    brackets = _STRING.sub(b"", raw).translate(None, _NO_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        if not brackets:
+            return
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    if brackets:
+        raise Refusal(PARSE_ERROR, f"Parse error: the message is nested deeper than {MAX_DEPTH}")
+
+
 def split_batch(raw: bytes) -> list[bytes]:
     """Return the messages of a batch as raw JSON; raise `Refusal` where it is not a JSON array."""
     try:
@@ -115,12 +132,15 @@ def _members_leniently(raw: bytes) -> dict[str, msgspec.Raw]:
         found = _members.decode(shielded.data)
     except (msgspec.DecodeError, RecursionError):
         return {}
-    return {name: msgspec.Raw(shielded.restore(bytes(part))) for name, part in found.items()}
+    return {
+        shielded.restore_text(name): msgspec.Raw(shielded.restore(bytes(part)))
+        for name, part in found.items()
+    }
 
 
 def meta_of(params: bytes | None) -> dict[str, msgspec.Raw]:
     """Return the members of `params._meta`, empty where there is none."""
-    if params is None or b'"_meta"' not in params:
+    if params is None or (b"_meta" not in params and b"\\u" not in params):
         return {}
     found = members(params).get("_meta")
     return {} if found is None else members(bytes(found))
@@ -140,9 +160,12 @@ def value(raw: bytes | msgspec.Raw | None) -> Any:
 
 
 def text_of(raw: bytes | msgspec.Raw | None) -> str | None:
-    """Return a raw JSON string as text, `None` where it is anything else."""
+    """Return a raw JSON string as text, `None` where it is anything else.
+
+    Lone surrogates become U+FFFD, so that the text can be encoded again.
+    """
     found = value(raw)
-    return found if isinstance(found, str) else None
+    return lone.replace(found) if isinstance(found, str) else None
 
 
 def dump(data: Any) -> bytes:

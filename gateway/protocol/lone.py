@@ -34,6 +34,20 @@ class Shielded(msgspec.Struct, frozen=True):
             else part
         )
 
+    def restore_text(self, text: str) -> str:
+        """Return decoded text of the data as it was, lone surrogates and all."""
+        mark = chr(int(self.mark[2:], 16))
+        if mark not in text:
+            return text
+        return re.sub(mark + "([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
+
+
+def replace(text: str) -> str:
+    """Return text with U+FFFD for each lone surrogate."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
 
 def shield(raw: bytes) -> Shielded | None:
     """Return JSON with its lone surrogates shielded, `None` where it has none."""

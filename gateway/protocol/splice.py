@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 
+from gateway.protocol.codes import INTERNAL_ERROR
 from gateway.protocol.envelope import dump, members
+from gateway.protocol.errors import Refusal
 
 
 def set_member(raw: bytes, path: tuple[str, ...], new: bytes) -> bytes:
     """Return the object `raw` with the member at `path` set; objects on the way are made as needed.
 
-    A value on the way that is no object is replaced by one.
+    A value on the way that is no object is replaced by one. Raises `Refusal` for an object that
+    cannot be taken apart (nested too deeply), rather than lose what it holds.
     """
-    parts = dict[str, bytes | msgspec.Raw](members(raw))
+    parts = _parts(raw)
     head, rest = path[0], path[1:]
     if rest:
         old = parts.get(head)
@@ -26,7 +31,7 @@ def drop_member(raw: bytes, path: tuple[str, ...], *, prune: bool = False) -> by
 
     With `prune` an object on the way that the removal left empty goes too.
     """
-    parts = dict[str, bytes | msgspec.Raw](members(raw))
+    parts = _parts(raw)
     head, rest = path[0], path[1:]
     if head not in parts:
         return raw
@@ -44,5 +49,20 @@ def drop_member(raw: bytes, path: tuple[str, ...], *, prune: bool = False) -> by
     return _join(parts)
 
 
+def _parts(raw: bytes) -> dict[str, bytes | msgspec.Raw]:
+    found = dict[str, bytes | msgspec.Raw](members(raw))
+    if not found and raw[:1] == b"{" and raw[1:].lstrip(b" \t\r\n")[:1] != b"}":
+        raise Refusal(INTERNAL_ERROR, "The message is nested too deeply to be edited")
+    return found
+
+
 def _join(parts: dict[str, bytes | msgspec.Raw]) -> bytes:
-    return b"{" + b",".join(dump(k) + b":" + bytes(v) for k, v in parts.items()) + b"}"
+    return b"{" + b",".join(_name(k) + b":" + bytes(v) for k, v in parts.items()) + b"}"
+
+
+def _name(name: str) -> bytes:
+    try:
+        return dump(name)
+    except UnicodeEncodeError:
+        # A lone surrogate: only an escape can say it.
+        return json.dumps(name).encode()

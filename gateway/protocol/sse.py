@@ -7,6 +7,8 @@ from typing import Final
 import msgspec
 
 MAX_LINE: Final = 64 * 1024 * 1024
+_BOM: Final = b"\xef\xbb\xbf"
+_MAX_DIGITS: Final = 12
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -27,7 +29,8 @@ class Parser:
     def __init__(self, limit: int = MAX_LINE) -> None:
         self._limit = limit
         self._rest = b""
-        self._first = True
+        self._start: bytes | None = b""
+        self._after_cr = False
         self._reset()
 
     def __repr__(self) -> str:
@@ -35,18 +38,18 @@ class Parser:
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Take a chunk and return the events that it completed."""
-        if self._first and chunk:
-            self._first = False
-            chunk = chunk.removeprefix(b"\xef\xbb\xbf")
+        if self._start is not None:
+            chunk = self._begin(chunk)
+        if self._after_cr and chunk:
+            # The other half of a CRLF.
+            chunk = chunk.removeprefix(b"\n")
+            self._after_cr = False
         data = self._rest + chunk
-        # A CR at the very end may be half of a CRLF: it waits for the next chunk.
-        held = b""
-        if data.endswith(b"\r"):
-            data, held = data[:-1], b"\r"
         if b"\r" in data:
+            self._after_cr = data.endswith(b"\r")
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = data.split(b"\n")
-        self._rest = lines.pop() + held
+        self._rest = lines.pop()
         events: list[Event] = []
         for line in lines:
             if line:
@@ -57,17 +60,26 @@ class Parser:
             raise ValueError(f"an event grew beyond {self._limit} bytes")
         return events
 
+    def _begin(self, chunk: bytes) -> bytes:
+        """Leave out a byte order mark, however it is cut."""
+        start = (self._start or b"") + chunk
+        if len(start) < len(_BOM) and _BOM.startswith(start):
+            self._start = start
+            return b""
+        self._start = None
+        return start.removeprefix(_BOM)
+
     def _field(self, line: bytes) -> None:
         name, _, content = line.partition(b":")
         content = content.removeprefix(b" ")
         if name == b"data":
             self._data.append(content)
-            self._size += len(content)
+            self._size += len(content) + 1
         elif name == b"event":
             self._name = content.decode("utf-8", "replace")
         elif name == b"id" and b"\0" not in content:
             self._id = content.decode("utf-8", "replace")
-        elif name == b"retry" and content.isdigit():
+        elif name == b"retry" and content.isdigit() and len(content) < _MAX_DIGITS:
             self._retry = int(content)
 
     def _dispatch(self) -> Event | None:

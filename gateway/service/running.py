@@ -281,6 +281,7 @@ class Running:
     async def _settle(self, ending: Ending) -> None:
         if self._recorded:
             self._say_final(ending.outcome)
+            self.moved(msgspec.structs.replace(self.task, status=ending.outcome.status))
             return
         try:
             task = await self._store.finish(self.task.key, self._claim, ending.outcome)

@@ -24,6 +24,7 @@ from gateway.tasks.model import Outcome, Scope, Task, TaskKey
 
 _log: Final = logging.getLogger("gateway.service")
 Closer = Callable[[], Awaitable[None]]
+_PAGE: Final = 200
 
 
 class TaskService:
@@ -43,8 +44,8 @@ class TaskService:
         self._tools = (store, witness, clock, limits)
         self._crew = Crew("calls")
         self._running: dict[TaskKey, Running] = {}
-        self._by_request: dict[tuple[str, bytes], TaskKey] = {}
-        self._creating: dict[tuple[str, bytes], asyncio.Event] = {}
+        self._by_request: dict[tuple[Scope, str, bytes], TaskKey] = {}
+        self._creating: dict[tuple[Scope, str, bytes], asyncio.Event] = {}
         self._turns: dict[tuple[str, str], asyncio.Semaphore] = {}
         self.listeners = Listeners(replica, store, bus, self._crew.spawn, limits.stream_queue_bytes)
         self.on_session_ended: Callable[[str], None] = lambda _: None
@@ -67,7 +68,7 @@ class TaskService:
         if self.draining:
             raise Refusal(INTERNAL_ERROR, "The gateway is stopping and takes no new tasks", status=503)
         new = order.new
-        name = (new.session, new.request_id)
+        name = (new.key.scope, new.session, new.request_id)
         made = self._creating[name] = asyncio.Event()
         try:
             return await self._begin(order, only_final=only_final)
@@ -96,7 +97,7 @@ class TaskService:
             only_final=only_final,
         )
         self._running[found.key] = running
-        self._by_request[new.session, new.request_id] = found.key
+        self._by_request[new.key.scope, new.session, new.request_id] = found.key
         self._crew.spawn(self._run(running), found.key.digest)
         return running
 
@@ -135,10 +136,10 @@ class TaskService:
 
         A task that has ended stays as it is (SEP-1686 section 4.8.3).
         """
-        creating = self._creating.get((session, request_id))
+        creating = self._creating.get((scope, session, request_id))
         if creating is not None:
             await creating.wait()
-        key = self._by_request.get((session, request_id))
+        key = self._by_request.get((scope, session, request_id))
         if key is None:
             key = await self._store.find_request(scope, session, request_id)
         if key is None:
@@ -170,7 +171,8 @@ class TaskService:
         message = call.readdressed(message, pending.upstream_id)
         running = self._running.get(task.key)
         if running is None:
-            await self._bus.send(task.owner, Command("answer", task.key, message))
+            command = Command("answer", task.key, message, relay_id=relay_id)
+            await self._bus.send(task.owner, command)
             return True
         running.moved(task)
         try:
@@ -206,6 +208,26 @@ class TaskService:
             running.offer_to(feed)
         return feed
 
+    async def runs_for(self, scope: Scope | None, session: str) -> bool:
+        """Tell whether any replica runs a task of a session."""
+        if self._of_session(session):
+            return True
+        place: str | None = None
+        while scope is not None:
+            try:
+                tasks, place = await self._store.page(scope, place, _PAGE)
+            except StoreAway:
+                return False
+            if any(task.session == session and not task.ended for task in tasks):
+                return True
+            if place is None:
+                return False
+        return False
+
+    def runs_here(self, session: str) -> bool:
+        """Tell whether this replica runs a task of a session."""
+        return bool(self._of_session(session))
+
     async def tell_session_ended(self, session: str) -> None:
         """Tell the other replicas that a session has been ended by its client; best effort."""
         with suppress(StoreAway):
@@ -230,11 +252,18 @@ class TaskService:
                     for running in self._of_session(command.session):
                         self.listeners.offer_to(command.sender, command.session, running.unanswered())
                 case "ended" if command.sender != self.replica:
-                    self.on_session_ended(command.session)
+                    self._session_ended_elsewhere(command.session)
                 case "cancel" | "answer":
                     self._obey_call(command)
                 case _:
                     continue
+
+    def _session_ended_elsewhere(self, session: str) -> None:
+        here = self._of_session(session)
+        if here:
+            self._closers.setdefault(session, here[0].order.channel.close)
+        self.listeners.end(session)
+        self.on_session_ended(session)
 
     def _obey_call(self, command: Command) -> None:
         running = self._running.get(command.key)
@@ -244,7 +273,7 @@ class TaskService:
             ending = Ending(Outcome(status="cancelled"), "cancelled", "cancelled by the client")
             running.stop(ending, recorded=True)
         else:
-            self._crew.spawn(self._pass_on(running, command.message), "answer")
+            self._crew.spawn(self._pass_on(running, command), "answer")
 
     async def drain(self, seconds: float) -> bool:
         """Take no new tasks and wait for the running ones; tell whether all ended."""
@@ -266,8 +295,9 @@ class TaskService:
             await running.run(self._turn(running))
         finally:
             self._running.pop(task.key, None)
-            if self._by_request.get((task.session, task.request_id)) == task.key:
-                del self._by_request[task.session, task.request_id]
+            name = (task.key.scope, task.session, task.request_id)
+            if self._by_request.get(name) == task.key:
+                del self._by_request[name]
             if not self._of_session(task.session):
                 closer = self._closers.pop(task.session, None)
                 if closer is not None:
@@ -292,8 +322,11 @@ class TaskService:
             with suppress(StoreAway):
                 await self._bus.send(task.owner, Command("cancel", task.key))
 
-    async def _pass_on(self, running: Running, message: bytes) -> None:
+    async def _pass_on(self, running: Running, command: Command) -> None:
         try:
-            await running.answer(message)
-        except UpstreamLost as lost:
+            task = await self._store.get(command.key)
+            if task is not None and not task.ended:
+                running.moved(task)
+            await running.answer(command.message, command.relay_id)
+        except (UpstreamLost, StoreAway) as lost:
             _log.warning("an answer did not reach the upstream: %s", lost)

@@ -7,11 +7,14 @@ import binascii
 from collections import OrderedDict
 from typing import Final
 
+import msgspec
+
 from gateway.aio.clock import Clock
 from gateway.dialects.port import About, Dialect
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_PARAMS
-from gateway.protocol.envelope import Envelope, response, text_of
+from gateway.protocol.envelope import Envelope, peek, response, text_of
 from gateway.protocol.errors import Refusal, StoreAway
+from gateway.protocol.splice import drop_member
 from gateway.service.service import TaskService
 from gateway.service.witness import Witness
 from gateway.session.begin import check_rate
@@ -24,6 +27,7 @@ from gateway.tasks.model import Scope, Task, TaskKey
 
 PAGE: Final = 50
 _POLLERS: Final = 10_000
+_BEHIND: Final = "upstream"
 
 
 class Desk:
@@ -46,7 +50,10 @@ class Desk:
             return await self._not_ours(visit, dialect, about)
         await check_rate(self._rates, self._witness, "get" if about.kind == "delete" else about.kind, scope)
         try:
-            result = await self._result(scope, dialect, about)
+            own = visit.session is not None and visit.session.own_tasks
+            if own and about.kind == "list" and _is_behind(scope, about.cursor):
+                return await pass_on(without_cursor(visit))
+            result = await self._result(scope, dialect, about, own=own)
         except StoreAway as away:
             words = (
                 f"Task store unavailable: {visit.request.method} cannot be answered now, try again later"
@@ -67,10 +74,10 @@ class Desk:
                 raise Refusal(INTERNAL_ERROR, words, status=503, retry_after=5) from away
         return Answer(202)
 
-    async def _result(self, scope: Scope, dialect: Dialect, about: About) -> bytes | None:
+    async def _result(self, scope: Scope, dialect: Dialect, about: About, *, own: bool) -> bytes | None:
         match about.kind:
             case "list":
-                return await self._page(scope, dialect, about.cursor)
+                return await self._page(scope, dialect, about.cursor, behind=own)
             case "delete":
                 removed = await self._service.remove(TaskKey(scope, about.task_id))
                 return dialect.removed(about.task_id) if removed else None
@@ -86,9 +93,25 @@ class Desk:
                     return None
                 return self._dialects[found[0].dialect].result(*found)
 
-    async def _page(self, scope: Scope, dialect: Dialect, cursor: str | None) -> bytes:
-        after = None if cursor is None else _open_cursor(scope, cursor)
+    async def _page(
+        self, scope: Scope, dialect: Dialect, cursor: str | None, *, behind: bool
+    ) -> bytes | None:
+        """Return a page; `behind` says that the upstream has tasks of its own, which are listed after ours.
+
+        `None` leaves the whole list to such an upstream.
+        """
+        after = None
+        if cursor is not None:
+            after = _open_cursor(scope, cursor)
+            if after is None and behind:
+                return None
+            if after is None:
+                raise Refusal(INVALID_PARAMS, "Failed to list tasks: Cursor is invalid")
         tasks, place = await self._service.page(scope, after, PAGE)
+        if behind and place is None:
+            if not tasks and cursor is None:
+                return None
+            place = _BEHIND
         return dialect.listed(tasks, None if place is None else _cursor(scope, place))
 
     async def _not_ours(self, visit: Visit, dialect: Dialect, about: About) -> Outbound:
@@ -110,13 +133,22 @@ def _cursor(scope: Scope, place: str) -> str:
     return base64.urlsafe_b64encode(f"{scope.tag}|{place}".encode()).decode().rstrip("=")
 
 
-def _open_cursor(scope: Scope, cursor: str) -> str:
+def _open_cursor(scope: Scope, cursor: str) -> str | None:
     """Return the place of a cursor; one that was made for another scope is as bad as garbage."""
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
     except (ValueError, binascii.Error):
         text = ""
     tag, _, place = text.partition("|")
-    if tag != scope.tag or not place.isascii() or not place.isalnum():
-        raise Refusal(INVALID_PARAMS, "Failed to list tasks: Cursor is invalid")
-    return place
+    return place if tag == scope.tag and place.isascii() and place.isalnum() else None
+
+
+def _is_behind(scope: Scope, cursor: str | None) -> bool:
+    return cursor is not None and _open_cursor(scope, cursor) == _BEHIND
+
+
+def without_cursor(visit: Visit) -> Visit:
+    """Return a visit that asks for the first page."""
+    raw = drop_member(visit.request.raw, ("params", "cursor"))
+    inbound = msgspec.structs.replace(visit.inbound, body=raw)
+    return msgspec.structs.replace(visit, inbound=inbound, envelope=peek(raw))

@@ -17,7 +17,7 @@ from gateway.service.witness import Witness
 from gateway.session.book import session_unknown
 from gateway.session.exchange import Outbound, Stream, json_answer
 from gateway.session.plain import pass_on
-from gateway.session.streams import Dialects, task_stream, to_wire
+from gateway.session.streams import Dialects, begun, task_stream, to_wire
 from gateway.session.visit import Visit, find_channel
 from gateway.store.port import Exists, Full, RateLimits
 from gateway.tasks.model import NewTask, Scope, TaskKey
@@ -63,22 +63,22 @@ class Beginning:
         )
         only_final = not visit.inbound.accepts_events
         try:
-            begun = await self._service.begin(order, only_final=only_final)
+            running = await self._service.begin(order, only_final=only_final)
         except StoreAway as away:
             if policy.mode == "optional":
                 _log.warning("the store is away, %s runs as an ordinary request", visit.request.method)
                 return await pass_on(visit)
             words = "Task store unavailable: this request must be a task, try again later"
-            raise Refusal(INTERNAL_ERROR, words, status=503, retry_after=5) from away
-        match begun:
+            raise Refusal(INTERNAL_ERROR, words, {"retryAfter": 5}, retry_after=5) from away
+        match running:
             case Exists():
                 raise dialect.exists(ask.task_id)
             case Full():
-                raise _full(begun, policy)
+                raise _full(running, policy)
             case Running():
                 if only_final:
-                    return await self._wait(begun)
-                return Stream(task_stream(begun, self._dialects))
+                    return await self._wait(running)
+                return Stream(await begun(task_stream(running, self._dialects)))
 
     async def _wait(self, running: Running) -> Outbound:
         """Answer a client that takes no stream: the original response alone."""

@@ -14,6 +14,7 @@ from gateway.store.port import Store
 IDLE_SECONDS: Final = 3600.0
 ENDED_MS: Final = 7 * 86_400_000
 _SWEEP_SECONDS: Final = 30.0
+_QUIET_SECONDS: Final = 5.0
 
 
 class SessionBook:
@@ -28,6 +29,7 @@ class SessionBook:
         self._counts: dict[str, int] = {}
         self._ended: dict[str, None] = {}
         self._swept = clock.monotonic()
+        self._quiet_until = 0.0
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -76,9 +78,14 @@ class SessionBook:
             return
 
     async def _was_ended(self, tag: str) -> bool:
+        now = self._clock.monotonic()
+        if now < self._quiet_until:
+            return False
         try:
             return await self._store.session_ended(tag)
         except StoreAway:
+            # Plain traffic must not wait for the store again and again (I9).
+            self._quiet_until = now + _QUIET_SECONDS
             return False
 
     def _sweep(self, *, force: bool) -> None:

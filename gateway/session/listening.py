@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Final
 
 from gateway.aio.clock import Clock
@@ -17,6 +18,8 @@ from gateway.session.plain import client_headers, forward
 from gateway.session.streams import (
     EVENT_MARK,
     Dialects,
+    Source,
+    begun,
     link_events,
     listening_stream,
     read_event_id,
@@ -55,9 +58,10 @@ class Listening:
             link = await find_link(visit)
             if link is None:
                 raise session_unknown()
-            return self._stream(visit, link_events(link))
+            events = link_events(link)
+            return await self._stream(visit, Source(events, events.aclose))
         if visit.served.upstream.http is None:
-            return self._stream(visit, None)
+            return await self._stream(visit, None)
         return await self._over_http(visit, visit.served.upstream.http, resuming=bool(ident))
 
     async def _over_http(self, visit: Visit, http: HttpUpstream, *, resuming: bool) -> Outbound:
@@ -67,16 +71,16 @@ class Listening:
         asking = self._crew.spawn(self._ask(http, visit), "open upstream stream")
         await asyncio.wait([asking], timeout=None if beside else _HEAD_SECONDS)
         if not asking.done():
-            return self._stream(visit, self._late(asking))
+            return await self._stream(visit, Source(_late(asking), lambda: _close_late(asking)))
         reply = asking.result()
         if reply is None:
-            return self._stream(visit, None)
+            return await self._stream(visit, None)
         if reply.status in _NO_STREAM:
             await reply.close()
-            return self._stream(visit, None)
+            return await self._stream(visit, None)
         if beside or not _is_stream(reply):
             return Relay(reply, client_headers(visit, reply))
-        return self._stream(visit, reply_events(reply))
+        return await self._stream(visit, Source(reply_events(reply), reply.close))
 
     async def _ask(self, http: HttpUpstream, visit: Visit) -> Reply | None:
         """Return the upstream's answer to the GET, `None` where it cannot be reached.
@@ -96,23 +100,28 @@ class Listening:
             return None
         return reply
 
-    async def _late(self, asking: asyncio.Task[Reply | None]) -> AsyncGenerator[bytes, None]:
-        """Yield the events of an upstream that keeps its head back until it has something to say."""
-        try:
-            reply = await asking
-        except asyncio.CancelledError:
-            asking.cancel()
-            raise
-        if reply is None or not _is_stream(reply):
-            if reply is not None:
-                await reply.close()
-            await asyncio.Event().wait()
-            return
-        async for whole in reply_events(reply):
-            yield whole
+    async def _stream(self, visit: Visit, source: Source | None) -> Outbound:
+        stream = listening_stream(self._service, self._crew, visit, source, self._dialects)
+        return Stream(await begun(stream))
 
-    def _stream(self, visit: Visit, source: AsyncGenerator[bytes, None] | None) -> Outbound:
-        return Stream(listening_stream(self._service, self._crew, visit, source, self._dialects))
+
+async def _late(asking: asyncio.Task[Reply | None]) -> AsyncGenerator[bytes, None]:
+    """Yield the events of an upstream that keeps its head back until it has something to say."""
+    reply = await asyncio.shield(asking)
+    if reply is None or not _is_stream(reply):
+        # The stream is the gateway's alone then, and goes on.
+        await asyncio.Event().wait()
+        return
+    async for whole in reply_events(reply):
+        yield whole
+
+
+async def _close_late(asking: asyncio.Task[Reply | None]) -> None:
+    asking.cancel()
+    with suppress(asyncio.CancelledError):
+        reply = await asking
+        if reply is not None:
+            await reply.close()
 
 
 def _is_stream(reply: Reply) -> bool:

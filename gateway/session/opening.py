@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Final
 
 from gateway.protocol import sse
@@ -14,6 +13,7 @@ from gateway.protocol.headers import EVENT_STREAM, SESSION, Headers, to_client, 
 from gateway.session.advertise import Opened, advertise
 from gateway.session.exchange import Answer, Outbound, Relay, Stream, Wire, json_answer
 from gateway.session.plain import unavailable
+from gateway.session.streams import begun
 from gateway.session.token import Sealer, Session
 from gateway.session.visit import Visit
 from gateway.upstream.port import Reply
@@ -93,8 +93,8 @@ class Opening:
                 session = self._session(visit, tag, opened, False, reply.header(SESSION))
                 earlier.append(Wire(opened.message, event.id))
                 headers = [(SESSION, self._sealer.seal(session))]
-                return Stream(_ended(earlier, reply), [*_kept(reply), *headers])
-        return Stream(_ended(earlier, reply), _kept(reply))
+                return Stream(await begun(_ended(earlier, reply)), [*_kept(reply), *headers])
+        return Stream(await begun(_ended(earlier, reply)), _kept(reply))
 
     def _session(
         self, visit: Visit, tag: str, opened: Opened, link: bool, upstream_id: str | None
@@ -130,14 +130,10 @@ def _opened_by(data: bytes, visit: Visit) -> Opened | None:
     return advertise(data, visit.served.capability)
 
 
-async def _ended(wires: list[Wire], reply: Reply) -> AsyncGenerator[Wire, None]:
-    async def all_of() -> AsyncGenerator[Wire, None]:
+async def _ended(wires: list[Wire], reply: Reply) -> AsyncGenerator[Wire | bytes, None]:
+    try:
+        yield b""
         for wire in wires:
             yield wire
-
-    try:
-        async with aclosing(all_of()) as items:
-            async for wire in items:
-                yield wire
     finally:
         await reply.close()

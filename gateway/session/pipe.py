@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.aio.spawn import Crew
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_REQUEST
-from gateway.protocol.envelope import Envelope, is_batch, peek, refusal_response
+from gateway.protocol.envelope import Envelope, check_depth, is_batch, peek, refusal_response
 from gateway.protocol.errors import Refusal
 from gateway.service.service import TaskService
 from gateway.session.advertise import advertise
@@ -63,6 +63,7 @@ class Pipe:
         try:
             if is_batch(raw):
                 raise Refusal(INVALID_REQUEST, "Invalid Request: batches are not taken on a pipe")
+            check_depth(raw)
             envelope = peek(raw)
         except Refusal as refusal:
             await self._write(refusal_response(None, refusal))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
+from gateway.protocol import sse
 from gateway.protocol.codes import UPSTREAM_UNAVAILABLE
 from gateway.protocol.envelope import Envelope, peek, refusal_response
 from gateway.protocol.errors import Refusal, UpstreamLost
-from gateway.protocol.headers import SESSION, Headers, to_client
+from gateway.protocol.headers import EVENT_STREAM, JSON, SESSION, Headers, to_client
 from gateway.session.book import session_unknown
 from gateway.session.exchange import Answer, Inbound, Outbound, Relay, Stream, Wire, json_answer
+from gateway.session.streams import begun
 from gateway.session.visit import Visit, find_link
 from gateway.upstream.port import Link, Reply
 
@@ -38,12 +41,64 @@ async def forward(visit: Visit) -> Outbound:
     if http is None or visit.served.upstream.prefers_links:
         raise Refusal(-32000, "Bad Request: no valid session; send initialize first", status=400)
     inbound = visit.inbound
-    body = inbound.body if inbound.verb == "POST" else None
+    headers = visit.upstream_headers()
+    body = None
+    if inbound.verb == "POST":
+        body = inbound.body
+        if not _accepts_both(inbound):
+            headers = _accepting_both(headers)
+    began = time.monotonic()
     try:
-        reply = await http.forward(inbound.verb, visit.upstream_headers(), body)
+        reply = await http.forward(inbound.verb, headers, body)
+    except UpstreamLost as lost:
+        visit.served.called(inbound.method, "lost", time.monotonic() - began)
+        raise unavailable(lost) from lost
+    visit.served.called(inbound.method, "ok" if reply.status < 400 else "error", time.monotonic() - began)
+    if body is not None and not inbound.accepts_events and _is_event_stream(reply):
+        return await _response_alone(visit, reply)
+    return Relay(reply, client_headers(visit, reply))
+
+
+async def _response_alone(visit: Visit, reply: Reply) -> Outbound:
+    """Read an event stream up to the response, for a client that takes JSON only."""
+    parser = sse.Parser()
+    ident = visit.request.id if visit.envelope is not None else None
+    try:
+        async for chunk in reply.chunks():
+            for event in parser.feed(chunk):
+                if _answers(event.data, ident):
+                    headers = client_headers(visit, reply)
+                    kept = [(name, content) for name, content in headers if name != "content-type"]
+                    return json_answer(event.data, headers=kept)
     except UpstreamLost as lost:
         raise unavailable(lost) from lost
-    return Relay(reply, client_headers(visit, reply))
+    except ValueError as wrong:
+        raise unavailable(UpstreamLost(f"its event stream is broken ({wrong})")) from wrong
+    finally:
+        await reply.close()
+    raise unavailable(UpstreamLost("its event stream ended without a response"))
+
+
+def _answers(data: bytes, ident: bytes | None) -> bool:
+    try:
+        envelope = peek(data)
+    except Refusal:
+        return False
+    return envelope.kind == "response" and envelope.id == ident
+
+
+def _is_event_stream(reply: Reply) -> bool:
+    return (reply.header("content-type") or "").startswith(EVENT_STREAM)
+
+
+def _accepts_both(inbound: Inbound) -> bool:
+    accept = inbound.header("accept") or ""
+    return JSON in accept and EVENT_STREAM in accept
+
+
+def _accepting_both(headers: Headers) -> Headers:
+    kept = [(name, content) for name, content in headers if name != "accept"]
+    return [*kept, ("accept", f"{JSON}, {EVENT_STREAM}")]
 
 
 def client_headers(visit: Visit, reply: Reply) -> Headers:
@@ -83,7 +138,7 @@ async def first_decides(
                 await messages.aclose()
                 return json_answer(message)
             if inbound.accepts_events:
-                return Stream(_streamed(message, messages, request))
+                return Stream(await begun(_streamed(message, messages, request)))
     except UpstreamLost as lost:
         raise unavailable(lost) from lost
     raise Refusal(UPSTREAM_UNAVAILABLE, "Upstream unavailable: it ended without a response")
@@ -91,8 +146,9 @@ async def first_decides(
 
 async def _streamed(
     first: bytes, messages: AsyncGenerator[bytes, None], request: Envelope
-) -> AsyncGenerator[Wire, None]:
+) -> AsyncGenerator[Wire | bytes, None]:
     async with aclosing(messages):
+        yield b""
         yield Wire(first)
         try:
             async for message in messages:

@@ -10,12 +10,13 @@ import msgspec
 
 from gateway.dialects.port import Dialect
 from gateway.protocol.codes import INVALID_REQUEST, METHOD_NOT_FOUND
-from gateway.protocol.envelope import Envelope, is_batch, members, meta_of, peek, text_of
+from gateway.protocol.envelope import Envelope, check_depth, is_batch, members, meta_of, peek, text_of
 from gateway.protocol.eras import HANDSHAKE, STATELESS, allows_batch, is_stateless
 from gateway.protocol.errors import Refusal, StoreAway
 from gateway.protocol.headers import SESSION, VERSION
 from gateway.service.service import TaskService
 from gateway.session.about import Desk
+from gateway.session.batch import take_batch
 from gateway.session.begin import Beginning
 from gateway.session.book import SessionBook, session_unknown
 from gateway.session.exchange import Answer, Inbound, Outbound, Relay
@@ -61,6 +62,7 @@ class Router:
             inbound.method = "batch"
             return await self._batch(served, inbound)
         inbound.method = "unreadable"
+        check_depth(body)
         envelope = peek(body)
         inbound.method, inbound.request_id = envelope.method or "response", envelope.id
         visit = await self._visit(served, inbound)
@@ -85,10 +87,11 @@ class Router:
         session, service = visit.session, self._rooms.service
         if session is None:
             return await forward(visit)
-        busy = any(running.task.session == session.tag for running in service.running)
-        if busy or session.link or session.upstream_id is None:
+        if session.link or session.upstream_id is None or await service.runs_for(visit.scope, session.tag):
+            elsewhere = not service.runs_here(session.tag) and not session.link
             await self._end(session)
-            await service.end_session(session.tag, lambda: self._close(visit))
+            if not elsewhere:
+                await service.end_session(session.tag, lambda: self._close(visit))
             return Answer(204)
         outbound = await forward(visit)
         if isinstance(outbound, Relay) and outbound.reply.status < 300:
@@ -165,7 +168,7 @@ class Router:
         if not allows_batch(version):
             raise Refusal(INVALID_REQUEST, f"Invalid Request: batches are not part of protocol {version}")
         if visit.session is not None and visit.session.link:
-            raise Refusal(INVALID_REQUEST, "Invalid Request: this upstream takes no batches")
+            return await take_batch(visit, self._route)
         return await forward(visit)
 
     async def _close(self, visit: Visit) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Final
+
+import msgspec
 
 from gateway.aio.spawn import Crew
 from gateway.dialects.port import Dialect
 from gateway.protocol import sse
-from gateway.protocol.errors import UpstreamLost
+from gateway.protocol.codes import INVALID_PARAMS
+from gateway.protocol.errors import Refusal, UpstreamLost
 from gateway.service.feed import Feed, News
 from gateway.service.running import Running
 from gateway.service.service import TaskService
@@ -21,6 +26,9 @@ from gateway.upstream.port import Link, Reply
 
 _log: Final = logging.getLogger("gateway.session")
 EVENT_MARK: Final = "mtg-"
+MAX_EVENT: Final = 64 * 1024 * 1024
+_EVENT_ID: Final = re.compile(r"([0-9a-f]{32})_([0-9a-z-]{0,64})")
+_EVENT_END: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 Dialects = Mapping[DialectName, Dialect]
 
 
@@ -30,8 +38,14 @@ def event_id(news: News) -> str | None:
 
 
 def read_event_id(ident: str, scope: Scope) -> tuple[TaskKey, str | None]:
-    """Return the task and the offset of an event id of ours; `None` is the start of the log."""
-    digest, _, offset = ident.removeprefix(EVENT_MARK).partition("_")
+    """Return the task and the offset of an event id of ours; `None` is the start of the log.
+
+    Raises `Refusal` where it only looks like one.
+    """
+    found = _EVENT_ID.fullmatch(ident.removeprefix(EVENT_MARK))
+    if found is None:
+        raise Refusal(INVALID_PARAMS, "Last-Event-ID is not an event id of this server", status=400)
+    digest, offset = found.groups()
     return TaskKey.from_digest(scope, digest), None if offset in ("", "0") else offset
 
 
@@ -54,9 +68,10 @@ def to_wire(news: News, dialects: Dialects) -> Wire | None:
 async def task_stream(running: Running, dialects: Dialects) -> AsyncGenerator[Wire | bytes, None]:
     """Yield what the client that asked for a task should hear, the original response last.
 
-    Closing it early leaves the task running (I11).
+    Closing it early leaves the task running (I11). To be begun with `begun`.
     """
     try:
+        yield b""
         while (item := await running.feed.get(KEEP_ALIVE_SECONDS)) is not None:
             wire = _item_wire(item, dialects)
             if wire is not None:
@@ -83,21 +98,31 @@ def _item_wire(item: News | bytes, dialects: Dialects) -> Wire | bytes | None:
     return to_wire(item, dialects)
 
 
+async def begun(items: AsyncGenerator[Wire | bytes, None]) -> AsyncGenerator[Wire | bytes, None]:
+    """Begin a stream: one that is closed before its first item has its `finally` run all the same."""
+    await anext(items)
+    return items
+
+
+class Source(msgspec.Struct, frozen=True):
+    """The upstream's part of a session's stream: event-stream bytes cut at event ends, and its end."""
+
+    events: AsyncGenerator[bytes, None]
+    close: Callable[[], Awaitable[None]]
+
+
 async def listening_stream(
-    service: TaskService,
-    crew: Crew,
-    visit: Visit,
-    source: AsyncGenerator[bytes, None] | None,
-    dialects: Dialects,
+    service: TaskService, crew: Crew, visit: Visit, source: Source | None, dialects: Dialects
 ) -> AsyncGenerator[Wire | bytes, None]:
     """Yield the session's GET stream: the upstream's own events and what the gateway has to say.
 
-    `source` are the upstream's event-stream bytes, cut at event ends; when they end the stream ends,
-    so that the client comes back. Without them the stream is the gateway's alone.
+    When the upstream's part ends the stream ends, so that the client comes back. Without one the
+    stream is the gateway's alone. To be begun with `begun`.
     """
     feed = service.listen(visit.tag)
-    pump = None if source is None else crew.spawn(_pump(source, feed), "listen")
+    pump = None if source is None else crew.spawn(_pump(source.events, feed), "listen")
     try:
+        yield b""
         yield KEEP_ALIVE
         while (item := await feed.get(KEEP_ALIVE_SECONDS)) is not None:
             wire = _item_wire(item, dialects)
@@ -107,18 +132,27 @@ async def listening_stream(
         service.listeners.leave(visit.tag, feed)
         if pump is not None:
             pump.cancel()
+            await asyncio.wait([pump])
+        if source is not None:
+            await source.close()
 
 
 async def reply_events(reply: Reply) -> AsyncGenerator[bytes, None]:
     """Yield an upstream's event stream in whole events, so that others may stand between them."""
-    rest = b""
-    try:
-        async for chunk in reply.chunks():
-            whole, rest = cut_events(rest + chunk)
-            if whole:
-                yield whole
-    finally:
-        await reply.close()
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in reply.chunks():
+        # An event end may lie across two chunks, but no further back than three bytes.
+        tail = parts[-1][-3:] if parts else b""
+        whole, rest = cut_events(tail + chunk)
+        size += len(chunk)
+        if not whole:
+            parts.append(chunk)
+            if size > MAX_EVENT:
+                raise UpstreamLost(f"the upstream sent an event of more than {MAX_EVENT} bytes")
+            continue
+        yield b"".join(parts) + whole[len(tail) :]
+        parts, size = ([rest], len(rest)) if rest else ([], 0)
 
 
 async def link_events(link: Link) -> AsyncGenerator[bytes, None]:
@@ -141,11 +175,8 @@ async def _pump(source: AsyncGenerator[bytes, None], feed: Feed) -> None:
 
 
 def cut_events(data: bytes) -> tuple[bytes, bytes]:
-    """Split event-stream bytes behind the last whole event."""
-    end = max(_behind(data, b"\n\n"), _behind(data, b"\r\n\r\n"), _behind(data, b"\r\r"))
+    """Split event-stream bytes behind the last whole event (WHATWG HTML section 9.2.5)."""
+    end = 0
+    for found in _EVENT_END.finditer(data):
+        end = found.end()
     return data[:end], data[end:]
-
-
-def _behind(data: bytes, mark: bytes) -> int:
-    at = data.rfind(mark)
-    return 0 if at < 0 else at + len(mark)

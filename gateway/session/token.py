@@ -14,6 +14,9 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from gateway.protocol.codes import UPSTREAM_UNAVAILABLE
+from gateway.protocol.errors import Refusal
+
 MARK: Final = "mtg1."
 MAX_TOKEN: Final = 7000
 _MAX_PLAIN: Final = 64 * 1024
@@ -50,10 +53,20 @@ class Sealer:
         return f"<Sealer, {len(self._opened)} known>"
 
     def seal(self, session: Session) -> str:
-        """Return the token: visible ASCII (2025-11-25 transports, "Session Management")."""
+        """Return the token: visible ASCII (2025-11-25 transports, "Session Management").
+
+        An `initialize` that is too large for a header is left out. Raises `Refusal` where what is
+        left is still too large: another replica could not open it.
+        """
+        if session.initialize is not None and len(session.initialize) > _MAX_PLAIN // 2:
+            session = msgspec.structs.replace(session, initialize=None)
         token = self._seal(session)
         if len(token) > MAX_TOKEN:
-            token = self._seal(msgspec.structs.replace(session, initialize=None))
+            session = msgspec.structs.replace(session, initialize=None)
+            token = self._seal(session)
+        if len(token) > MAX_TOKEN or len(session.upstream_id or "") > _MAX_PLAIN // 2:
+            words = "Upstream unavailable: its session id is too long to be passed on"
+            raise Refusal(UPSTREAM_UNAVAILABLE, words)
         self._remember(token, session)
         return token
 
@@ -71,7 +84,7 @@ class Sealer:
         nonce = secrets.token_bytes(_NONCE)
         plain = zlib.compress(msgspec.msgpack.encode(session))
         sealed = nonce + self._aead.encrypt(nonce, plain, MARK.encode())
-        return MARK + base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+        return MARK + _spell(sealed)
 
     def _unseal(self, token: str) -> Session | None:
         if not token.startswith(MARK) or len(token) > MAX_TOKEN:
@@ -79,6 +92,8 @@ class Sealer:
         text = token[len(MARK) :]
         try:
             sealed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+            if _spell(sealed) != text:
+                return None
             plain = self._aead.decrypt(sealed[:_NONCE], sealed[_NONCE:], MARK.encode())
             packed = zlib.decompressobj().decompress(plain, _MAX_PLAIN)
             return msgspec.msgpack.decode(packed, type=Session)
@@ -89,6 +104,10 @@ class Sealer:
         if len(self._opened) >= _CACHE:
             self._opened.pop(next(iter(self._opened)))
         self._opened[token] = session
+
+
+def _spell(sealed: bytes) -> str:
+    return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
 
 def derive(secret: bytes, purpose: bytes) -> bytes:

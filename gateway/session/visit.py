@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from gateway.protocol.envelope import Envelope
@@ -18,7 +20,8 @@ class Served(msgspec.Struct, frozen=True):
     """An upstream as the session room serves it.
 
     `capability` is what `initialize` answers gain; `plain_may_be_refused` says that some rule
-    refuses calls without task metadata.
+    refuses calls without task metadata. `called` hears of each plain exchange: method, outcome and
+    the seconds until its head was in.
     """
 
     name: str
@@ -26,7 +29,8 @@ class Served(msgspec.Struct, frozen=True):
     policies: PolicyBook
     scope_mode: ScopeMode
     capability: dict[str, dict[str, bool]]
-    plain_may_be_refused: bool = False
+    plain_may_be_refused: bool
+    called: Callable[[str, str, float], None]
 
 
 class Visit(msgspec.Struct):

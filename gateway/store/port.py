@@ -47,7 +47,8 @@ class Command(msgspec.Struct, frozen=True):
     """A word from one replica to another, or to all; `sender` is the replica that says it.
 
     To the one that runs a task: `cancel` (the record says so already, stop the call) and `answer`
-    (`message` is the client's response with the upstream's own id put back). To whoever has the
+    (`message` is the client's response with the upstream's own id put back, `relay_id` the id it
+    answers). To whoever has the
     stream of `session`: `offer` (`message` is a server request that waits for an answer). To all:
     `seek` (the sender has opened the stream of `session`) and `ended` (its client has ended it).
     """
@@ -57,6 +58,7 @@ class Command(msgspec.Struct, frozen=True):
     message: bytes = b""
     session: str = ""
     sender: str = ""
+    relay_id: str = ""
 
 
 class Store(Protocol):

@@ -56,6 +56,7 @@ class _Sent(msgspec.Struct, frozen=True):
     message: bytes
     session: bytes = b""
     sender: bytes = b""
+    relay_id: bytes = b""
 
 
 _KINDS: Final[dict[str, CommandKind]] = {kind: kind for kind in get_args(CommandKind)}
@@ -192,6 +193,7 @@ def pack_command(command: Command) -> bytes:
             message=command.message,
             session=text_out(command.session),
             sender=text_out(command.sender),
+            relay_id=text_out(command.relay_id),
         )
     )
 
@@ -207,7 +209,8 @@ def read_command(data: bytes) -> Command | None:
         return None
     scope = Scope(text_in(sent.upstream), text_in(sent.tag))
     key = TaskKey(scope, text_in(sent.task_id), sent.digest)
-    return Command(kind, key, sent.message, text_in(sent.session), text_in(sent.sender))
+    session, sender, relay_id = (text_in(text) for text in (sent.session, sent.sender, sent.relay_id))
+    return Command(kind, key, sent.message, session, sender, relay_id)
 
 
 def _number(value: bytes | None) -> int | None:

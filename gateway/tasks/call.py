@@ -12,6 +12,7 @@ from gateway.protocol.splice import set_member
 from gateway.tasks.model import Outcome, TaskKey
 
 RELAY_MARK: Final = "mtg-ask"
+_MAX_DIGITS: Final = 40
 HeardKind = Literal["progress", "notification", "ask", "ping", "withdrawn", "final", "noise"]
 FinishedLabel = Literal[
     "completed", "tool_error", "rpc_error", "timed_out", "upstream_lost", "lost", "cancelled", "too_large"
@@ -106,10 +107,16 @@ def progress_text(params: bytes | None) -> str | None:
     words = text_of(found.get("message"))
     if words:
         return words
-    done, total = value(found.get("progress")), value(found.get("total"))
-    if not isinstance(done, int | float):
+    done, total = _number(found.get("progress")), _number(found.get("total"))
+    return f"{done} of {total}" if done and total else done
+
+
+def _number(raw: msgspec.Raw | None) -> str | None:
+    """Return a number in words, `None` where it is none that a person would read."""
+    found = None if raw is None or len(raw) > _MAX_DIGITS else value(raw)
+    if isinstance(found, bool) or not isinstance(found, int | float):
         return None
-    return f"{done:g} of {total:g}" if isinstance(total, int | float) else f"{done:g}"
+    return f"{found:g}"
 
 
 def relay_id(key: TaskKey, number: int) -> str:

@@ -28,6 +28,7 @@ class Call:
         self.message = message
         self.ident: Any = message["id"]
         self.gone = asyncio.Event()
+        self.resumed: list[str] = []
         self._out: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
 
     @property
@@ -52,9 +53,7 @@ class Call:
         """Send a request of the server."""
         question = Question(self, f"q-{uuid.uuid4()}")
         default = {"message": "What is your name?", "requestedSchema": NAME_FORM}
-        self.say(
-            {"jsonrpc": "2.0", "id": question.ident, "method": method, "params": params or default}
-        )
+        self.say({"jsonrpc": "2.0", "id": question.ident, "method": method, "params": params or default})
         return question
 
     def finish(self, result: Json | None = None) -> None:
@@ -83,10 +82,18 @@ class Call:
     async def cancelled(self) -> Json:
         """Wait until the upstream is told that the call is cancelled."""
         return await self.upstream.hears(
-            lambda m: m.get("method") == "notifications/cancelled"
-            and same(m["params"].get("requestId"), self.ident),
+            lambda m: (
+                m.get("method") == "notifications/cancelled"
+                and same(m["params"].get("requestId"), self.ident)
+            ),
             self.session,
         )
+
+    async def resumes(self) -> str:
+        """Wait until the stream is taken up again, and return after which event."""
+        async with asyncio.timeout(WAIT), self.upstream.changed:
+            await self.upstream.changed.wait_for(lambda: bool(self.resumed))
+        return self.resumed[-1]
 
     @property
     def is_cancelled(self) -> bool:
@@ -152,7 +159,7 @@ class Upstream:
         self.calls: defaultdict[str, list[Call]] = defaultdict(list)
         self.deleted: set[str] = set()
         self.url = ""
-        self._changed = asyncio.Condition()
+        self.changed = asyncio.Condition()
         self._runner: web.AppRunner | None = None
         self.closing = asyncio.Event()
 
@@ -176,8 +183,8 @@ class Upstream:
 
     async def called(self, key: str, number: int = 1) -> Call:
         """Wait for the call of a key, or its `number`-th."""
-        async with asyncio.timeout(WAIT), self._changed:
-            await self._changed.wait_for(lambda: len(self.calls[key]) >= number)
+        async with asyncio.timeout(WAIT), self.changed:
+            await self.changed.wait_for(lambda: len(self.calls[key]) >= number)
         return self.calls[key][number - 1]
 
     async def hears(self, wanted: Any, session: str | None = None) -> Json:
@@ -186,14 +193,14 @@ class Upstream:
         def found() -> list[Json]:
             return [m for s, m in self.heard if session in (None, s) and wanted(m)]
 
-        async with asyncio.timeout(WAIT), self._changed:
-            await self._changed.wait_for(lambda: bool(found()))
+        async with asyncio.timeout(WAIT), self.changed:
+            await self.changed.wait_for(lambda: bool(found()))
         return found()[0]
 
     async def ends(self, session: str) -> None:
         """Wait until a session is deleted."""
-        async with asyncio.timeout(WAIT), self._changed:
-            await self._changed.wait_for(lambda: session in self.deleted)
+        async with asyncio.timeout(WAIT), self.changed:
+            await self.changed.wait_for(lambda: session in self.deleted)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         session = request.headers.get("mcp-session-id", "")
@@ -227,15 +234,21 @@ class Upstream:
             raise
 
     async def _listen(self, request: web.Request) -> web.StreamResponse:
+        last = request.headers.get("last-event-id", "")
+        key = last.rpartition(".")[0]
+        if key in self.calls:
+            call = self.calls[key][-1]
+            await self._note(lambda: call.resumed.append(last))
+            return await call.serve(request)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         await self.closing.wait()
         return response
 
     async def _note(self, change: Any) -> None:
-        async with self._changed:
+        async with self.changed:
             change()
-            self._changed.notify_all()
+            self.changed.notify_all()
 
 
 def text(words: str) -> Json:

@@ -275,7 +275,9 @@ class Seed:
         """Send a request and return its response, whatever it is."""
         ident = self.ident() if ident is None else ident
         message: Json = {"jsonrpc": "2.0", "id": ident, "method": method}
-        async with await self.post(message if params is None else {**message, "params": params}) as exchange:
+        async with await self.post(
+            message if params is None else {**message, "params": params}
+        ) as exchange:
             return await exchange.response(ident)
 
     async def begin(

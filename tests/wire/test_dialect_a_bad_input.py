@@ -147,7 +147,9 @@ async def test_bad_task_metadata_is_refused_and_nothing_runs(
     assert not house.upstream.calls[key]
 
 
-@pytest.mark.parametrize("raw", [b"1e400", b"1e300", b"99999999999999999999999999", b"9007199254740993", b"1e3"])
+@pytest.mark.parametrize(
+    "raw", [b"1e400", b"1e300", b"99999999999999999999999999", b"9007199254740993", b"1e3"]
+)
 async def test_a_huge_retention_is_capped_or_refused(house: House, seed: Seed, raw: bytes) -> None:
     task = new_id()
     text = json.dumps(
@@ -173,7 +175,17 @@ async def test_a_huge_retention_is_capped_or_refused(house: House, seed: Seed, r
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/delete"])
 @pytest.mark.parametrize(
     "params",
-    [None, {}, {"taskId": None}, {"taskId": 5}, {"taskId": {}}, {"taskId": ["a"]}, {"taskId": True}, [], ["t"]],
+    [
+        None,
+        {},
+        {"taskId": None},
+        {"taskId": 5},
+        {"taskId": {}},
+        {"taskId": ["a"]},
+        {"taskId": True},
+        [],
+        ["t"],
+    ],
 )
 async def test_a_request_about_no_task_is_refused(seed: Seed, method: str, params: object) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": method}

@@ -68,7 +68,9 @@ async def test_a_cancel_of_an_unknown_request_is_silent(seed: Seed) -> None:
         await seed.cancel(ident)
 
 
-@pytest.mark.parametrize("params", [None, {}, {"requestId": None}, {"requestId": {}}, {"requestId": 1.5}, []])
+@pytest.mark.parametrize(
+    "params", [None, {}, {"requestId": None}, {"requestId": {}}, {"requestId": 1.5}, []]
+)
 async def test_a_cancel_that_names_no_request_harms_nothing(
     house: House, seed: Seed, params: object
 ) -> None:

@@ -239,7 +239,9 @@ async def test_an_unknown_id_is_not_found(seed: Seed) -> None:
 
 
 @pytest.mark.parametrize("ident", [0, -7, "seven", 2**53, ""])
-async def test_the_response_carries_the_id_of_the_request(house: House, seed: Seed, ident: str | int) -> None:
+async def test_the_response_carries_the_id_of_the_request(
+    house: House, seed: Seed, ident: str | int
+) -> None:
     task = new_id()
     stream = await seed.begin(task, tool(task), ident=ident)
     (await house.upstream.called(task)).finish()

@@ -61,7 +61,11 @@ async def test_I10_asking_too_often_is_answered_429_with_the_time(
         assert answer["id"] == 1
         assert answer["error"]["data"]
         assert 0 < int(headers["retry-after"]) <= 60
-        assert any(0 < value <= 60_000 for value in answer["error"]["data"].values() if isinstance(value, int | float))
+        assert any(
+            0 < value <= 60_000
+            for value in answer["error"]["data"].values()
+            if isinstance(value, int | float)
+        )
         assert "rate" in answer["error"]["message"].lower() or "limit" in answer["error"]["message"].lower()
         assert (await ask(free, "ping", {}))[0] == 200
         assert (await ask(seed, "ping", {}))[0] == 200
@@ -159,7 +163,9 @@ async def test_I10_too_many_questions_at_once_are_refused(tight: House) -> None:
 
 async def test_I10_a_body_over_the_limit_is_refused_also_in_pieces(tight: House) -> None:
     async with tight.client("Bearer body") as seed:
-        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": "y" * 5000}}).encode()
+        body = json.dumps(
+            {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": "y" * 5000}}
+        ).encode()
         whole = await seed.send("POST", body)
         assert whole.status == 413
         assert "request_bytes" in refusal(await whole.json())[1]

@@ -90,7 +90,9 @@ async def test_a_cursor_is_good_more_than_once(seed: Seed) -> None:
     assert pages[0] == pages[1]
 
 
-@pytest.mark.parametrize("cursor", ["garbage", "", "AAAA", "0", "ünï\u2028", "x" * 5000, 7, {}, ["a"], True])
+@pytest.mark.parametrize(
+    "cursor", ["garbage", "", "AAAA", "0", "ünï\u2028", "x" * 5000, 7, {}, ["a"], True]
+)
 async def test_a_bad_cursor_is_refused(seed: Seed, cursor: object) -> None:
     code, words = refusal(await seed.ask("tasks/list", {"cursor": cursor}))
     assert code == INVALID_PARAMS

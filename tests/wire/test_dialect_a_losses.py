@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -173,25 +174,29 @@ async def test_I5_a_question_that_nobody_answers_ends_with_the_time_limit(house:
 async def test_an_upstream_that_is_down_is_said_to_be(
     scripted: Upstream, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    down = f"http://127.0.0.1:{free_port()}/mcp"
-    config = configuration(scripted, "memory://", upstreams={"main": {"url": down, "tasks": TASKS}})
-    gateway = await started(config, tmp_path_factory.mktemp("down"))
-    try:
+    with socket.socket() as silent:
+        # Bound, so that nobody else takes the port, but nobody listens.
+        silent.bind(("127.0.0.1", 0))
+        down = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
+        config = configuration(scripted, "memory://", upstreams={"main": {"url": down, "tasks": TASKS}})
+        gateway = await started(config, tmp_path_factory.mktemp("down"))
         seed = Seed(gateway.url("main"))
-        params = {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "x", "version": "1"},
-        }
-        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-        async with await seed.post(message) as exchange:
-            assert exchange.status in (502, 503)
-            answer = await exchange.json()
-        assert answer["id"] == 1
-        assert "pstream" in refusal(answer)[1]
-        seed.vanish()
-    finally:
-        await asyncio.to_thread(gateway.end)
+        try:
+            params = {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "x", "version": "1"},
+            }
+            async with await seed.post(
+                {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+            ) as exchange:
+                assert exchange.status in (502, 503)
+                answer = await exchange.json()
+            assert answer["id"] == 1
+            assert "pstream" in refusal(answer)[1]
+        finally:
+            seed.vanish()
+            await asyncio.to_thread(gateway.end)
 
 
 @pytest.mark.parametrize("how", ["completed", "failed", "cancelled"])
@@ -217,6 +222,37 @@ async def test_I8_a_task_is_kept_as_long_as_announced_and_no_longer(
     assert refusal(answer) in (NOT_FOUND, (NOT_FOUND[0], "Failed to retrieve task: Task has expired"))
     assert task not in await seed.tasks()
     assert refusal(await seed.fetch(task))[0] == NOT_FOUND[0]
+
+
+async def test_a_stream_that_numbers_its_events_is_taken_up_again(house: House, seed: Seed) -> None:
+    task = new_id()
+    stream = await seed.begin(task, tool(task), ident=1)
+    call = await house.upstream.called(task)
+    for number in range(2):
+        params = {"level": "info", "data": number}
+        message = {"jsonrpc": "2.0", "method": "notifications/message", "params": params}
+        call.say(message, f"{task}.{number}")
+    await stream.until(lambda m: m["params"].get("data") == 1)
+    call.cut()
+    assert await call.resumes() == f"{task}.1"
+    await seed.reach(task, "working")
+    call.finish(text("taken up"))
+    assert (await stream.response(1))["result"]["content"] == text("taken up")["content"]
+    assert len(house.upstream.calls[task]) == 1
+
+
+async def test_a_connection_that_is_lost_before_the_request_left_fails_or_runs_once(
+    house: House, seed: Seed
+) -> None:
+    for _ in range(5):
+        warm, task = new_id(), new_id()
+        await seed.begin(warm, tool(warm))
+        (await house.upstream.called(warm)).cut()
+        await seed.reach(warm, "failed")
+        await seed.begin(task, tool(task))
+        (await house.upstream.called(task)).finish()
+        await seed.reach(task, "completed")
+        assert len(house.upstream.calls[task]) == 1
 
 
 # Real losses: gateways that die.
@@ -311,6 +347,28 @@ async def test_I5_another_replica_ends_what_a_dead_one_ran(
         assert [len(scripted.calls[task]) for task in (running, cancelled, asking)] == [1, 1, 1]
         for call in calls:
             call.end()
+
+
+async def test_another_replica_takes_up_a_stream_that_numbers_its_events(
+    doomed: tuple[list[Gateway], Json, Path], scripted: Upstream
+) -> None:
+    gateways, config, place = doomed
+    gateways += [await started(config, place), await started(config, place)]
+    async with Seed(gateways[0].url("main"), "Bearer taken-up") as seed:
+        other = seed.twin(gateways[1].url("main"))
+        task = new_id()
+        stream = await seed.begin(task, tool(task), ident=1)
+        call = await scripted.called(task)
+        params = {"level": "info", "data": 0}
+        call.say({"jsonrpc": "2.0", "method": "notifications/message", "params": params}, f"{task}.0")
+        await stream.notification("notifications/message")
+        await killed(gateways[0])
+        call.cut()
+        assert await call.resumes() == f"{task}.0"
+        call.finish(text("taken over"))
+        await other.reach(task, "completed")
+        assert (await other.fetch(task))["result"]["content"] == text("taken over")["content"]
+        assert len(scripted.calls[task]) == 1
 
 
 async def test_I8_nothing_is_left_in_redis_when_all_has_expired(

@@ -30,10 +30,6 @@ def misbehave(ident: Any, how: str) -> None:
         os._exit(3)
     elif how == "abort":
         os.abort()
-    elif how == "close":
-        sys.stdout.flush()
-        os.close(1)
-        time.sleep(30)
     elif how == "half":
         sys.stdout.write('{"jsonrpc":"2.0","id":')
         sys.stdout.flush()
