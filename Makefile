@@ -21,8 +21,9 @@ check: $(VENV)/stamp-check
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/lint-imports --no-logo
-	@$(VENV)/bin/basedpyright
-	@$(PYTHON) -m pytest -q tests/cold tests/warm
+	@$(VENV)/bin/basedpyright & types=$$!; \
+	$(PYTHON) -m pytest -q tests/cold tests/warm; tests=$$?; \
+	wait $$types && exit $$tests
 
 bench: $(VENV)/stamp-test
 	@$(PYTHON) -m tests.tools.install fastmcp4 || true

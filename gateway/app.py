@@ -172,7 +172,7 @@ class House:
             sealer=sealer,
             principals=self.principals,
             book=book,
-            opening=Opening(sealer),
+            opening=Opening(sealer, book),
             beginning=Beginning(
                 self.service, self.rates, self.dialects, limits.task_id_bytes, self.witness
             ),

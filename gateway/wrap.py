@@ -11,10 +11,21 @@ from gateway.app import House, command_options
 from gateway.front.stdio import StdioDoor
 from gateway.protocol.errors import UpstreamLost
 from gateway.session.pipe import Pipe
-from gateway.upstream.stdio import open_stdio
+from gateway.upstream.link import MessageLink
+from gateway.upstream.stdio import open_pipe
 from gateway.upstream.warden import Warden
 
 _log: Final = logging.getLogger("gateway")
+
+
+async def _settle(link: MessageLink, house: House, stop: asyncio.Event) -> None:
+    """Let what is in flight be answered and running tasks finish, within the drain time."""
+    seconds = house.config.drain / 1000
+    draining = house.crew.spawn(house.service.drain(seconds), "drain")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0 if stop.is_set() else seconds):
+            await link.settled()
+    await draining
 
 
 async def wrap(house: House, stop: asyncio.Event) -> int:
@@ -25,7 +36,7 @@ async def wrap(house: House, stop: asyncio.Event) -> int:
     """
     name, served = next(iter(house.served.items()))
     warden = Warden()
-    link = await open_stdio(command_options(name, house.config), "pipe", house.clock, warden)
+    link = await open_pipe(command_options(name, house.config), house.clock, warden)
     door = StdioDoor(house.config.limits.request_bytes)
     await door.open()
     pipe = Pipe(house.router, served, link, house.principals, house.dialects, door.write)
@@ -36,7 +47,7 @@ async def wrap(house: House, stop: asyncio.Event) -> int:
     try:
         await asyncio.wait([reading, upstream, stopping], return_when=asyncio.FIRST_COMPLETED)
         alone = upstream.done() and not reading.done()
-        await house.service.drain(house.config.drain / 1000)
+        await _settle(link, house, stop)
         await house.service.close()
         await pipe.drain(1.0)
     finally:

@@ -1,1 +1,4 @@
-"""The tests, by level: cold, warm, contract, wire, chaos, bench. A package, so that levels can share servers and tools."""
+"""The tests, by level: cold, warm, contract, wire, chaos, bench.
+
+A package, so that the levels can share servers and tools.
+"""

@@ -14,9 +14,12 @@ from aiohttp import web
 from gateway.aio.spawn import Crew
 from gateway.front.guard import Guard
 from gateway.front.render import refused, send_answer, send_relay, send_stream
+from gateway.front.watched import greet, on_disconnect
 from gateway.observe.metrics import Metrics, method_class
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_REQUEST
+from gateway.protocol.eras import is_stateless
 from gateway.protocol.errors import Refusal
+from gateway.protocol.headers import SESSION, VERSION
 from gateway.session.exchange import Answer, Inbound, Outbound, Relay, Stream
 from gateway.session.router import Router
 
@@ -57,9 +60,15 @@ class HttpDoor:
         if upstream is None:
             words = f"No MCP endpoint at this path; there is {', '.join(sorted(self._paths))}"
             return refused(None, Refusal(INVALID_REQUEST, words, status=404))
+        greet(request)
         inbound = Inbound(upstream, request.method, _headers(request))
         try:
-            response = await self._answer(request, inbound)
+            if _ends_with_client(inbound):
+                me = asyncio.current_task()
+                with on_disconnect(request, me.cancel if me is not None else int):
+                    response = await self._answer(request, inbound)
+            else:
+                response = await self._answer(request, inbound)
         except Refusal as refusal:
             response = refused(inbound, refusal)
             if refusal.data is not None and (limit := refusal.data.get("limit")) and refusal.status == 413:
@@ -97,7 +106,7 @@ class HttpDoor:
             case Answer():
                 return send_answer(outbound)
             case Relay():
-                return await send_relay(request, outbound, self._crew, drain=inbound.verb == "POST")
+                return await send_relay(request, outbound, self._crew, drain=not _ends_with_client(inbound))
             case Stream():
                 streams = self._metrics.streams_now.labels(inbound.upstream)
                 streams.inc()
@@ -137,6 +146,17 @@ def paths_of(names: list[str]) -> dict[str, str]:
     if len(names) == 1:
         paths["/mcp"] = names[0]
     return paths
+
+
+def _ends_with_client(inbound: Inbound) -> bool:
+    """Tell whether a request is over when its client goes away (I11).
+
+    A stream is; so is a plain stateless-era request, whose closing is the cancel (2026-07-28
+    transports). A handshake-era request is not.
+    """
+    if inbound.verb != "POST":
+        return True
+    return inbound.header(SESSION) is None and is_stateless(inbound.header(VERSION))
 
 
 def _headers(request: web.BaseRequest) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from gateway.front.watched import on_disconnect
 from gateway.protocol import sse
 from gateway.protocol.codes import UPSTREAM_UNAVAILABLE, http_status
 from gateway.protocol.envelope import refusal_response
-from gateway.protocol.errors import Refusal, UpstreamLost
+from gateway.protocol.errors import GatewayError, Refusal, UpstreamLost
 from gateway.protocol.headers import EVENT_STREAM, JSON
 from gateway.session.exchange import Answer, Inbound, Relay, Stream, Wire
 from gateway.upstream.port import Reply
@@ -43,24 +43,41 @@ def refused(inbound: Inbound | None, refusal: Refusal) -> web.Response:
 
 
 async def send_stream(request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
-    """Send messages as events until they end or the client goes."""
+    """Send messages as events until they end or the client goes.
+
+    What fails once the stream has begun ends it: the client comes back for the rest.
+    """
     response = web.StreamResponse(headers=stream.headers)
     response.content_type = EVENT_STREAM
     response.headers.setdefault("Cache-Control", "no-cache, no-transform")
     response.headers.setdefault("X-Accel-Buffering", "no")
     me = asyncio.current_task()
-    with on_disconnect(request, me.cancel if me is not None else lambda: None):
+    with on_disconnect(request, me.cancel if me is not None else int):
         await response.prepare(request)
-        async for item in stream.items:
-            if not isinstance(item, Wire):
-                await response.write(item)
-            elif item.last:
-                await response.write_eof(sse.encode(item.message, item.ident))
-                return response
-            else:
-                await response.write(sse.encode(item.message, item.ident))
-        await response.write_eof()
+        try:
+            await _send_items(response, stream)
+        except GatewayError as wrong:
+            _log.warning("a stream was ended early: %s", wrong)
+            await response.write_eof()
+        except ConnectionError:
+            raise
+        except Exception:  # noqa: BLE001 the border: logged with its trace, and nothing may follow the head
+            _log.exception("a stream failed")
+            if request.transport is not None:
+                request.transport.abort()
     return response
+
+
+async def _send_items(response: web.StreamResponse, stream: Stream) -> None:
+    async for item in stream.items:
+        if not isinstance(item, Wire):
+            await response.write(item)
+        elif item.last:
+            await response.write_eof(sse.encode(item.message, item.ident))
+            return
+        else:
+            await response.write(sse.encode(item.message, item.ident))
+    await response.write_eof()
 
 
 async def send_relay(

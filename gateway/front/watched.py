@@ -2,27 +2,71 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
+from gateway.protocol.codes import INVALID_REQUEST
+from gateway.protocol.envelope import refusal_response
+from gateway.protocol.errors import Refusal
+from gateway.protocol.headers import JSON
+
+_log: Final = logging.getLogger("gateway.front")
+HEAD_SECONDS: Final = 60.0
+_SERVER_FAULT: Final = 500
+
 
 class WatchedConnection(web.RequestHandler):
-    """One connection; `gone` is called when it is lost."""
+    """One connection; `gone` is called when it is lost.
 
-    __slots__ = ("gone",)
+    A connection that sends no request head within `HEAD_SECONDS` is closed. What is not HTTP is
+    answered with a JSON-RPC error and leaves no trace in the log: anybody can send it.
+    """
+
+    __slots__ = ("_impatience", "gone")
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.gone: Callable[[], object] | None = None
+        self._impatience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for a request, but not for ever."""
+        super().connection_made(transport)
+        self._impatience = asyncio.get_running_loop().call_later(HEAD_SECONDS, transport.close)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Pass the loss on to whoever watches."""
         super().connection_lost(exc)
+        self.greeted()
         if self.gone is not None:
             self.gone()
+
+    def greeted(self) -> None:
+        """Note that a request head has come."""
+        if self._impatience is not None:
+            self._impatience.cancel()
+            self._impatience = None
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what could not be read as HTTP; the connection ends."""
+        if status >= _SERVER_FAULT:
+            return super().handle_error(request, status, exc, message)
+        _log.debug("a request from %s is not HTTP: %s", request.remote, type(exc).__name__)
+        refusal = Refusal(INVALID_REQUEST, "Bad Request: the request is not HTTP, or its head is too large")
+        response = web.Response(status=status, body=refusal_response(None, refusal), content_type=JSON)
+        response.force_close()
+        return response
 
 
 class WatchedServer(web.Server):
@@ -33,6 +77,12 @@ class WatchedServer(web.Server):
         return WatchedConnection(self, loop=self._loop, **self._kwargs)
 
 
+def greet(request: web.BaseRequest) -> None:
+    """Note that a request's head has come."""
+    if isinstance(request.protocol, WatchedConnection):
+        request.protocol.greeted()
+
+
 @contextmanager
 def on_disconnect(request: web.BaseRequest, call: Callable[[], object]) -> Generator[None, None, None]:
     """Call `call` when the client of a request goes away; once, and only while the block runs."""
@@ -40,10 +90,10 @@ def on_disconnect(request: web.BaseRequest, call: Callable[[], object]) -> Gener
     if not isinstance(connection, WatchedConnection):
         yield
         return
-    connection.gone = call
+    before, connection.gone = connection.gone, call
     if request.transport is None:
         call()
     try:
         yield
     finally:
-        connection.gone = None
+        connection.gone = before

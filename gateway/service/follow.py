@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import Final
 
 from gateway.protocol.envelope import members, text_of
+from gateway.protocol.errors import StoreAway
 from gateway.service.feed import News
 from gateway.store.port import Bus, Store
 from gateway.tasks.call import is_relay_id
@@ -14,6 +15,7 @@ from gateway.tasks.model import Task, TaskKey
 
 _PAGE: Final = 200
 _LOOK_AGAIN_SECONDS: Final = 15.0
+_STORE_SECONDS: Final = 2.0
 
 
 async def follow(
@@ -26,21 +28,26 @@ async def follow(
     """
     async with bus.watch(key) as bell:
         while True:
-            found = await store.outcome(key)
-            if found is None:
-                return
-            task, outcome = found
-            while entries := await store.read_log(key, after, _PAGE):
-                for entry in entries:
-                    after = entry.offset
-                    if _still_matters(task, entry.message):
-                        yield News("message", task, entry.message, entry.offset)
-            if task.ended:
-                if outcome is not None:
-                    yield News("final", task, offset="end", outcome=outcome)
-                return
+            wait = _LOOK_AGAIN_SECONDS
             try:
-                async with asyncio.timeout(_LOOK_AGAIN_SECONDS):
+                found = await store.outcome(key)
+                if found is None:
+                    return
+                task, outcome = found
+                while entries := await store.read_log(key, after, _PAGE):
+                    for entry in entries:
+                        after = entry.offset
+                        if _still_matters(task, entry.message):
+                            yield News("message", task, entry.message, entry.offset)
+                if task.ended:
+                    if outcome is not None:
+                        yield News("final", task, offset="end", outcome=outcome)
+                    return
+            except StoreAway:
+                # The stream stays: its client would only come back for the same.
+                wait = _STORE_SECONDS
+            try:
+                async with asyncio.timeout(wait):
                     await bell.wait()
             except TimeoutError:
                 yield None

@@ -41,15 +41,23 @@ class Leases:
     async def tick(self) -> None:
         """Renew all leases of this replica once, then end what dead replicas left."""
         self._witness.tell_expired(self._clock.now_ms())
+        await self._store.sweep()
         keys = [running.task.key for running in self._service.running]
         if keys:
             await self._store.renew(keys, self._service.replica, self._lease_ms)
+            await self._look_after()
         while True:
             lost = await self._store.claim_lost(self._service.replica, self._lease_ms, _BATCH)
             for task in lost:
                 await self._end(task)
             if len(lost) < _BATCH:
                 return
+
+    async def _look_after(self) -> None:
+        """Stop the calls whose tasks are gone, have ended elsewhere, or belong to another replica now."""
+        for running in self._service.running:
+            task = await self._store.get(running.task.key)
+            running.compare(task)
 
     async def _end(self, task: Task) -> None:
         claim = Claim(task.owner, task.epoch)

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from gateway.aio.clock import Clock
+from gateway.protocol.codes import INTERNAL_ERROR
 from gateway.protocol.envelope import dump
 from gateway.protocol.errors import IllegalMove, Refusal, StoreAway, UpstreamLost
 from gateway.service.feed import Feed, News
@@ -34,6 +35,16 @@ class Ending(msgspec.Struct, frozen=True):
     outcome: Outcome
     label: call.FinishedLabel
     withdraw: str = ""
+
+
+_LOST: Final = Ending(
+    Outcome(status="failed", error="The task was lost: the store no longer has it"),
+    "lost",
+    "the task is gone",
+)
+_TAKEN: Final = Ending(
+    Outcome(status="failed", error="The task was taken over by another replica"), "lost", "taken over"
+)
 
 
 class _TaskGone(Exception):
@@ -89,7 +100,7 @@ class Running:
             self._work.uncancel()
             ending = self._stop
         except _TaskGone:
-            ending = Ending(Outcome(status="cancelled"), "lost", "the task is gone")
+            ending = self._stop or _LOST
             self._recorded = True
         self._settling = True
         try:
@@ -121,6 +132,16 @@ class Running:
     def unanswered(self) -> list[News]:
         """Return the server requests that wait and that no stream of the task's own can take."""
         return [] if self.feed.open or self.followers else list(self._offered.values())
+
+    def compare(self, task: Task | None) -> None:
+        """Take note of what the store says of the task now; stop the call where it is ours no more."""
+        if task is None:
+            self.stop(_LOST, recorded=True)
+        elif task.ended:
+            words = task.error or "ended elsewhere"
+            self.stop(Ending(Outcome(status=task.status, error=words), "cancelled", words), recorded=True)
+        elif (task.owner, task.epoch) != (self._claim.owner, self._claim.epoch):
+            self.stop(_TAKEN, recorded=True)
 
     async def answer(self, message: bytes, relay: str = "") -> None:
         """Send the client's answer (with the upstream's id) upstream."""
@@ -222,7 +243,10 @@ class Running:
 
     async def _ask(self, heard: call.Heard) -> None:
         if len(self._offered) >= self._limits.pending_requests:
-            await self._refuse_ask(heard)
+            self._witness.limit_hit("pending_requests")
+            await self._refuse_ask(
+                heard, f"Limit reached: pending_requests ({self._limits.pending_requests})"
+            )
             return
         self._asked += 1
         relay = call.relay_id(self.task.key, self._asked)
@@ -230,7 +254,7 @@ class Running:
         try:
             task = await self._store.ask(self.task.key, self._claim, pending)
         except StoreAway:
-            await self._refuse_ask(heard)
+            await self._refuse_ask(heard, "Task store unavailable: the client cannot be asked now")
             return
         except IllegalMove:
             task = None
@@ -243,9 +267,8 @@ class Running:
         if not await self._deliver(news):
             self.leave()
 
-    async def _refuse_ask(self, heard: call.Heard) -> None:
-        self._witness.limit_hit("pending_requests")
-        error = dump({"code": -32603, "message": "Limit reached: pending_requests"})
+    async def _refuse_ask(self, heard: call.Heard, words: str) -> None:
+        error = dump({"code": INTERNAL_ERROR, "message": words})
         with suppress(UpstreamLost):
             await self.answer(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (heard.upstream_id, error))
 
@@ -289,6 +312,9 @@ class Running:
             self._say_final(ending.outcome)
             task = await self._finish_later(ending)
         if task is None:
+            # Ended elsewhere, or gone: whoever still listens on the original stream is answered.
+            self._say_final(ending.outcome)
+            self.moved(msgspec.structs.replace(self.task, status=ending.outcome.status))
             return
         self._say_final(ending.outcome, task)
         self.moved(task)

@@ -25,6 +25,8 @@ from gateway.tasks.model import Outcome, Scope, Task, TaskKey
 _log: Final = logging.getLogger("gateway.service")
 Closer = Callable[[], Awaitable[None]]
 _PAGE: Final = 200
+_REASON: Final = 500
+_UNDO_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0)
 
 
 class TaskService:
@@ -41,6 +43,7 @@ class TaskService:
         self._bus = bus
         self._witness = witness
         self._limits = limits
+        self._clock = clock
         self._tools = (store, witness, clock, limits)
         self._crew = Crew("calls")
         self._running: dict[TaskKey, Running] = {}
@@ -79,7 +82,11 @@ class TaskService:
 
     async def _begin(self, order: Order, *, only_final: bool) -> Running | Exists | Full:
         new, limits = order.new, self._limits
-        found = await self._store.create(new, self.replica, limits.lease_ms, limits.bounds)
+        try:
+            found = await self._store.create(new, self.replica, limits.lease_ms, limits.bounds)
+        except StoreAway:
+            self._crew.spawn(self._undo(new.key), "undo")
+            raise
         if isinstance(found, Exists):
             self._witness.refused(new.key.scope, new.session, new.key.task_id, "exists")
             return found
@@ -123,7 +130,7 @@ class TaskService:
 
     async def cancel(self, key: TaskKey, reason: str) -> Task | None:
         """Cancel a task wherever it runs; `None` where it is not there; raise `IllegalMove` when ended."""
-        words = f"Cancelled by the client{': ' + reason if reason else ''}"
+        words = _cancel_words(reason)
         task = await self._store.cancel(key, words)
         if task is None:
             return None
@@ -140,12 +147,21 @@ class TaskService:
         if creating is not None:
             await creating.wait()
         key = self._by_request.get((scope, session, request_id))
-        if key is None:
-            key = await self._store.find_request(scope, session, request_id)
-        if key is None:
-            return False
-        with suppress(IllegalMove):
-            await self.cancel(key, reason)
+        running = None if key is None else self._running.get(key)
+        try:
+            if key is None:
+                key = await self._store.find_request(scope, session, request_id)
+            if key is None:
+                return False
+            with suppress(IllegalMove):
+                await self.cancel(key, reason)
+        except StoreAway:
+            if running is None:
+                raise
+            # What runs here can be stopped without the store; it hears of the end when it is back (I9).
+            words = _cancel_words(reason)
+            ending = Ending(Outcome(status="cancelled", error=words), "cancelled", words)
+            running.stop(ending, recorded=False)
         return True
 
     async def remove(self, key: TaskKey) -> bool:
@@ -306,6 +322,17 @@ class TaskService:
     def _of_session(self, session: str) -> list[Running]:
         return [running for running in self._running.values() if running.task.session == session]
 
+    async def _undo(self, key: TaskKey) -> None:
+        """Take back a creation that nobody waited for: the store may have carried it out all the same."""
+        for seconds in _UNDO_SECONDS:
+            await self._clock.sleep(seconds)
+            with suppress(StoreAway):
+                task = await self._store.get(key)
+                ours = task is not None and task.owner == self.replica and task.status == "submitted"
+                if ours and key not in self._running:
+                    await self._store.remove(key)
+                return
+
     def _turn(self, running: Running) -> asyncio.Semaphore | None:
         policy = running.order.policy
         if policy.max_concurrent is None:
@@ -330,3 +357,7 @@ class TaskService:
             await running.answer(command.message, command.relay_id)
         except (UpstreamLost, StoreAway) as lost:
             _log.warning("an answer did not reach the upstream: %s", lost)
+
+
+def _cancel_words(reason: str) -> str:
+    return f"Cancelled by the client: {reason[:_REASON]}" if reason else "Cancelled by the client"

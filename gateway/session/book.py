@@ -48,15 +48,19 @@ class SessionBook:
                 retry_after=30,
             )
 
+    def note(self, session: Session) -> None:
+        """Count a session that has just been opened."""
+        if session.tag not in self._seen:
+            self._count(session.upstream, 1)
+        self._seen[session.tag] = (session.upstream, self._clock.monotonic())
+
     async def touch(self, session: Session) -> None:
         """Note that a session is in use; raise `Refusal` -32001 where its client has ended it."""
         tag = session.tag
         now = self._clock.monotonic()
         if tag in self._ended or (tag not in self._seen and await self._was_ended(tag)):
             raise session_unknown()
-        if tag not in self._seen:
-            self._count(session.upstream, 1)
-        self._seen[tag] = (session.upstream, now)
+        self.note(session)
         if now - self._swept > _SWEEP_SECONDS:
             self._sweep(force=False)
 

@@ -69,7 +69,11 @@ class Listening:
         if not beside:
             self._service.listeners.end(visit.tag)
         asking = self._crew.spawn(self._ask(http, visit), "open upstream stream")
-        await asyncio.wait([asking], timeout=None if beside else _HEAD_SECONDS)
+        try:
+            await asyncio.wait([asking], timeout=None if beside else _HEAD_SECONDS)
+        except asyncio.CancelledError:
+            await _close_late(asking)
+            raise
         if not asking.done():
             return await self._stream(visit, Source(_late(asking), lambda: _close_late(asking)))
         reply = asking.result()

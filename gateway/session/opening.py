@@ -11,6 +11,7 @@ from gateway.protocol.envelope import peek
 from gateway.protocol.errors import Refusal, UpstreamLost
 from gateway.protocol.headers import EVENT_STREAM, SESSION, Headers, to_client, to_upstream
 from gateway.session.advertise import Opened, advertise
+from gateway.session.book import SessionBook
 from gateway.session.exchange import Answer, Outbound, Relay, Stream, Wire, json_answer
 from gateway.session.plain import unavailable
 from gateway.session.streams import begun
@@ -25,8 +26,9 @@ MAX_ANSWER: Final = 4 * 1024 * 1024
 class Opening:
     """Opens sessions."""
 
-    def __init__(self, sealer: Sealer) -> None:
+    def __init__(self, sealer: Sealer, book: SessionBook) -> None:
         self._sealer = sealer
+        self._book = book
 
     async def open(self, visit: Visit) -> Outbound:
         """Send `initialize` to the upstream; raise `Refusal` where that cannot be reached."""
@@ -99,7 +101,7 @@ class Opening:
     def _session(
         self, visit: Visit, tag: str, opened: Opened, link: bool, upstream_id: str | None
     ) -> Session:
-        return Session(
+        session = Session(
             tag=tag,
             upstream=visit.served.name,
             upstream_id=upstream_id,
@@ -108,6 +110,8 @@ class Opening:
             own_tasks=opened.own_tasks,
             initialize=visit.request.raw if link else None,
         )
+        self._book.note(session)
+        return session
 
 
 def _kept(reply: Reply) -> Headers:

@@ -62,6 +62,10 @@ class _Group:
         self.future = future
 
 
+# Who has just waited in vain need not let everybody wait again.
+_HUNG_SECONDS: Final = 1.0
+
+
 class Lane:
     """One connection, shared. `timeout` is in seconds, from the asking to the answer."""
 
@@ -74,6 +78,7 @@ class Lane:
         self._queue_length = queue_length
         self._queue: list[_Group] = []
         self._since = 0.0
+        self._hung_until = 0.0
         self._crew = Crew(f"store lane {name}")
         self._running = False
         self._closed = False
@@ -89,6 +94,8 @@ class Lane:
         """
         if self._closed:
             raise StoreAway("the store has been closed")
+        if asyncio.get_running_loop().time() < self._hung_until:
+            raise StoreAway("the store did not answer a moment ago")
         if len(self._queue) >= self._queue_length:
             raise StoreAway(f"more than {self._queue_length} operations wait for the store")
         loop = asyncio.get_running_loop()
@@ -126,6 +133,7 @@ class Lane:
                 replies = await self._converse(commands)
             answered = True
         except TimeoutError:
+            self._hung_until = asyncio.get_running_loop().time() + _HUNG_SECONDS
             _fail(batch, StoreAway(f"the store did not answer within {self._timeout:g} s"))
         except (RedisError, OSError) as error:
             _fail(batch, StoreAway(f"the store cannot be reached: {type(error).__name__}: {error}"))

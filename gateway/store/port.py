@@ -148,6 +148,10 @@ class Store(Protocol):
         """
         ...
 
+    async def sweep(self) -> None:
+        """Let go of what has expired, where the store does not do that by itself."""
+        ...
+
     async def end_session(self, session: str, ttl_ms: int) -> None:
         """Remember for a while that a session has been ended by its client."""
         ...

@@ -73,6 +73,19 @@ class Inbox:
             self._waiter.set_result(None)
 
 
+class Through(Inbox):
+    """A call of a client on a pipe: its messages go the way of all others, so that order is kept."""
+
+    def __init__(self, method: str, loose: Loose) -> None:
+        super().__init__(method, 0)
+        self._loose = loose
+
+    def put(self, raw: bytes, *, last: bool = False) -> None:
+        """Pass a message on."""
+        del last
+        self._loose.put(raw)
+
+
 class Loose:
     """What belongs to no exchange: waits for the listener; when full, the oldest goes."""
 

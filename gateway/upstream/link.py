@@ -19,7 +19,7 @@ from gateway.protocol.envelope import Envelope, members, meta_of, peek
 from gateway.protocol.errors import Refusal, UpstreamLost
 from gateway.protocol.headers import Headers
 from gateway.upstream.ids import key, messages
-from gateway.upstream.inbox import Inbox, Loose
+from gateway.upstream.inbox import Inbox, Loose, Through
 
 _log = logging.getLogger("gateway.upstream")
 
@@ -46,8 +46,9 @@ class Wire(Protocol):
 class MessageLink:
     """A `Link` (see the port). The carrier calls `receive` for what came and `end` at the end.
 
-    `max_inbox` bounds in bytes what one exchange has not fetched, `max_loose` how many messages
-    wait for a listener.
+    `max_inbox` bounds in bytes what one exchange has not fetched, `max_loose` and `max_loose_bytes`
+    what waits for a listener. With `through` requests may be `send`, and all that comes for them goes
+    to the listener, in the order in which it came: the link of a client that is on a pipe itself.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class MessageLink:
         *,
         max_inbox: int = MAX_INBOX,
         max_loose: int = MAX_LOOSE,
+        max_loose_bytes: int = 4 * _MEBIBYTE,
+        through: bool = False,
     ) -> None:
         self._tag = tag
         self._now = now
@@ -65,7 +68,9 @@ class MessageLink:
         self._calls: dict[bytes, Inbox] = {}
         self._tokens: dict[bytes, Inbox] = {}
         self._asked: dict[bytes, Inbox] = {}
-        self._loose = Loose(tag, max_loose, 4 * _MEBIBYTE)
+        self._loose = Loose(tag, max_loose, max_loose_bytes)
+        self._through = through
+        self._settled = asyncio.Event()
         self._last_use = now()
         self._noise = 0
         self._end: str | None = None
@@ -126,10 +131,35 @@ class MessageLink:
         for one in messages(message)[0]:
             if one.kind == "response":
                 self._answered(key(one.id))
+            elif one.kind == "request" and self._through:
+                self._pass_through(one)
+            elif one.method == "notifications/cancelled" and self._through:
+                self._give_up(_token(members(one.params).get("requestId")))
         self._last_use = self._now()
         left = self._write(message, headers)
         if left is not None:
             await left
+
+    async def settled(self) -> None:
+        """Return when no call is in flight."""
+        while self._calls and self._end is None:
+            self._settled.clear()
+            await self._settled.wait()
+
+    def _give_up(self, ident: bytes | None) -> None:
+        inbox = None if ident is None else self._calls.get(ident)
+        if ident is not None and isinstance(inbox, Through):
+            # Not every server answers what was cancelled.
+            self._forget(ident, inbox)
+
+    def _pass_through(self, one: Envelope) -> None:
+        ident = key(one.id)
+        if ident is None or ident in self._calls:
+            return
+        inbox = self._calls[ident] = Through(one.method, self._loose)
+        token = _token(meta_of(one.params).get("progressToken"))
+        if token is not None:
+            self._tokens[token] = inbox
 
     async def listen(self) -> AsyncGenerator[bytes, None]:
         """Yield what belongs to no exchange; a newer listener ends the older one."""
@@ -156,6 +186,7 @@ class MessageLink:
             when = "before it answered initialize" if inbox.method == "initialize" else "during the call"
             inbox.fail(UpstreamLost(f"{what} {when}"))
         self._loose.end()
+        self._settled.set()
         if self.on_end is not None:
             self.on_end()
 
@@ -180,13 +211,16 @@ class MessageLink:
         ident = key(one.id)
         inbox = None if ident is None else self._calls.get(ident)
         if ident is None or inbox is None:
-            _log.debug("link %s: a response to no call in flight was dropped", self._tag)
+            if self._through:
+                self._loose.put(one.raw)
+            else:
+                _log.debug("link %s: a response to no call in flight was dropped", self._tag)
             return
         inbox.put(one.raw, last=True)
         self._forget(ident, inbox)
 
     def _ask(self, one: Envelope) -> None:
-        inbox = self._likely()
+        inbox = self._likely(asks=True)
         ident = key(one.id)
         if inbox is None:
             self._loose.put(one.raw)
@@ -201,7 +235,10 @@ class MessageLink:
             token = _token(members(one.params).get("progressToken"))
             inbox = None if token is None else self._tokens.get(token)
             if inbox is None:
-                _log.debug("link %s: progress of no call in flight was dropped", self._tag)
+                if self._through:
+                    self._loose.put(one.raw)
+                else:
+                    _log.debug("link %s: progress of no call in flight was dropped", self._tag)
                 return
         elif one.method == "notifications/cancelled":
             ident = _token(members(one.params).get("requestId"))
@@ -213,15 +250,17 @@ class MessageLink:
         else:
             inbox.put(one.raw)
 
-    def _likely(self) -> Inbox | None:
+    def _likely(self, *, asks: bool = False) -> Inbox | None:
         """Return the call that an unaddressed message most likely belongs to, `None` for the listener.
 
-        Where all calls wait and nobody listens, the youngest call is still better than nobody.
+        A server asks on behalf of a call (2025-11-25 transports): where all calls wait already, one
+        of them asks once more. News goes to the listener then, and to the youngest call where nobody
+        listens.
         """
         for inbox in reversed(self._calls.values()):
             if not inbox.waits:
                 return inbox
-        if self._loose.read:
+        if self._loose.read and not asks:
             return None
         return next(reversed(self._calls.values()), None)
 
@@ -258,6 +297,8 @@ class MessageLink:
         for asked in inbox.asked:
             self._asked.pop(asked, None)
         inbox.asked.clear()
+        if not self._calls:
+            self._settled.set()
 
     def _skip(self, strange: int) -> None:
         self._noise += strange

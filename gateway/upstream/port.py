@@ -76,7 +76,8 @@ class Link(Channel, Protocol):
 
     Messages from the upstream that answer an `exchange`, or carry the progress token of one, go to
     it. A server request or other notification goes to the call it most likely belongs to: the
-    youngest exchange in flight that is not already waiting for an answer; without one, to the
+    youngest exchange in flight that is not already waiting for an answer. Where all wait, a request
+    goes to the youngest of them, a notification to the listener. Without exchanges both go to the
     listener; without a listener, to a bounded queue that the next listener drains.
     """
 

@@ -78,6 +78,26 @@ class StdioWire:
         self._link.end(what)
 
 
+_PIPE_MESSAGES: Final = 1_000_000
+_PIPE_BYTES: Final = 256 * 1024 * 1024
+
+
+async def open_pipe(options: CommandOptions, clock: Clock, warden: Warden) -> MessageLink:
+    """Start a child process for a client that is on a pipe itself; raise `UpstreamLost`."""
+    link = MessageLink(
+        "pipe",
+        clock.monotonic,
+        max_inbox=options.max_line,
+        max_loose=_PIPE_MESSAGES,
+        max_loose_bytes=_PIPE_BYTES,
+        through=True,
+    )
+    wire = StdioWire(options, link, warden)
+    await wire.start(options)
+    link.attach(wire)
+    return link
+
+
 async def open_stdio(options: CommandOptions, tag: str, clock: Clock, warden: Warden) -> MessageLink:
     """Start a child process and return the link to it; raise `UpstreamLost` where it cannot be started."""
     link = MessageLink(tag, clock.monotonic, max_inbox=options.max_line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any, Final
 
 import pytest
@@ -316,3 +317,31 @@ def test_a_refusal_becomes_the_error_that_it_is() -> None:
     }
     assert json.loads(envelope.refusal_response(None, refusal))["id"] == 3
     assert "data" not in json.loads(envelope.refusal_response(None, Refusal(-32600, "x")))["error"]
+
+
+@pytest.mark.parametrize("depth", [1, 200, 256])
+def test_a_message_may_be_nested_to_the_limit(depth: int) -> None:
+    envelope.check_depth(b"[" * depth + b"]" * depth)
+    envelope.check_depth(b'{"a":' * depth + b"1" + b"}" * depth)
+
+
+@pytest.mark.parametrize("depth", [257, 1_000])
+def test_I12_deeper_nesting_is_refused_in_words(depth: int) -> None:
+    for body in (b"[" * depth + b"]" * depth, b'{"a":' * depth + b"1" + b"}" * depth):
+        with pytest.raises(Refusal) as caught:
+            envelope.check_depth(body)
+        assert caught.value.code == PARSE
+        assert caught.value.message == "Parse error: the message is nested deeper than 256"
+
+
+def test_brackets_in_text_are_no_nesting() -> None:
+    envelope.check_depth(json.dumps({"a": "[" * 1_000, 'b"[{': "\\" * 3 + '"[[' * 500}).encode())
+    envelope.check_depth(json.dumps([[{}, []]] * 1_000).encode())
+
+
+def test_I10_the_depth_of_a_large_body_is_found_quickly() -> None:
+    block = b"[" * 250 + b"]" * 250
+    body = b"[" + b",".join([block] * 8_000) + b"]"
+    started = time.process_time()
+    envelope.check_depth(body)
+    assert time.process_time() - started < 1.5

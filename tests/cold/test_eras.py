@@ -61,3 +61,9 @@ def test_each_code_travels_under_one_status(code: int, status: int) -> None:
 def test_codes_of_our_own_are_in_the_range_for_servers() -> None:
     own = [code for code in HTTP_STATUS if not -32768 <= code <= -32100]
     assert all(-32099 <= code <= -32000 for code in own)
+
+
+def test_an_upstream_that_is_away_costs_no_client_its_session() -> None:
+    assert http_status(-32003, answers_request=True) == 200
+    assert http_status(-32700, answers_request=True) == 400
+    assert http_status(-32029, answers_request=True) == 429

@@ -1,4 +1,4 @@
-"""Headers that end at a proxy (RFC 9110 section 7.6.1) and those of MCP, each side with its own session id."""
+"""Headers that end at a proxy (RFC 9110 section 7.6.1); the session id is each side's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lone surrogate escapes: JSON allows them, so they are neither refused nor changed (RFC 8259 section 8.2)."""
+"""Lone surrogate escapes are neither refused nor changed (RFC 8259 section 8.2)."""
 
 from __future__ import annotations
 

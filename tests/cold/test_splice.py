@@ -28,7 +28,10 @@ JSON: Final = st.recursive(
 OBJECTS: Final = st.dictionaries(st.text() | st.sampled_from(["a", "b"]), JSON, max_size=5)
 PATHS: Final = st.lists(st.sampled_from(["a", "b", "é"]), min_size=1, max_size=3).map(tuple[str, ...])
 # Spellings that a rebuilt tree would lose.
-ODD: Final = b'{"n":1.0,"e":1E+2,"big":12345678901234567890,"z":-0,"s":"\\u00e9\\/","o":{ "x" : [ 1 , 2 ] },"t":"\xc3\xa9"}'
+ODD: Final = (
+    b'{"n":1.0,"e":1E+2,"big":12345678901234567890,"z":-0,'
+    b'"s":"\\u00e9\\/","o":{ "x" : [ 1 , 2 ] },"t":"\xc3\xa9"}'
+)
 
 
 def written(data: Any) -> bytes:

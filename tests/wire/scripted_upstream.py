@@ -10,6 +10,7 @@ import asyncio
 import json
 import uuid
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from aiohttp import web
@@ -187,7 +188,7 @@ class Upstream:
             await self.changed.wait_for(lambda: len(self.calls[key]) >= number)
         return self.calls[key][number - 1]
 
-    async def hears(self, wanted: Any, session: str | None = None) -> Json:
+    async def hears(self, wanted: Callable[[Json], bool], session: str | None = None) -> Json:
         """Wait for a notification or an answer."""
 
         def found() -> list[Json]:
@@ -205,8 +206,6 @@ class Upstream:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         session = request.headers.get("mcp-session-id", "")
         if request.method == "GET":
-            if request.path == "/stateless":
-                return web.Response(status=405)
             return await self._listen(request)
         if request.method == "DELETE":
             await self._note(lambda: self.deleted.add(session))
@@ -214,6 +213,9 @@ class Upstream:
         message: Any = json.loads(await request.read())
         if isinstance(message, list):
             return web.json_response([_quick(one) for one in cast("list[Json]", message)])
+        return await self._take(request, session, message)
+
+    async def _take(self, request: web.Request, session: str, message: Json) -> web.StreamResponse:
         if message.get("method") == "initialize":
             given = {} if request.path == "/stateless" else {"mcp-session-id": uuid.uuid4().hex}
             return web.json_response(_welcome(message), headers=given)
@@ -245,7 +247,7 @@ class Upstream:
         await self.closing.wait()
         return response
 
-    async def _note(self, change: Any) -> None:
+    async def _note(self, change: Callable[[], object]) -> None:
         async with self.changed:
             change()
             self.changed.notify_all()
@@ -262,7 +264,7 @@ def tool(key: str, name: str = "work", **arguments: object) -> Json:
 
 
 def _welcome(message: Json) -> Json:
-    result = {
+    result: Json = {
         "protocolVersion": message["params"]["protocolVersion"],
         "capabilities": {"tools": {}, "resources": {}, "prompts": {}},
         "serverInfo": {"name": "scripted", "version": "1"},

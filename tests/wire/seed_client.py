@@ -84,9 +84,9 @@ class Exchange:
         """Read a whole JSON body."""
         return json.loads(await self.body())
 
-    async def next(self, timeout: float = WAIT) -> Json | None:
+    async def next(self, seconds: float = WAIT) -> Json | None:
         """Return the next message, `None` at the end of the answer; raise `TimeoutError`."""
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(seconds):
             if self.is_stream:
                 message = await self._event()
             else:
@@ -96,29 +96,29 @@ class Exchange:
             self.seen.append(message)
         return message
 
-    async def until(self, wanted: Callable[[Json], bool], timeout: float = WAIT) -> Json:
+    async def until(self, wanted: Callable[[Json], bool], seconds: float = WAIT) -> Json:
         """Read up to a message that is wanted and return it; `AssertionError` where none comes."""
-        async with asyncio.timeout(timeout):
-            while (message := await self.next(timeout)) is not None:
+        async with asyncio.timeout(seconds):
+            while (message := await self.next(seconds)) is not None:
                 if wanted(message):
                     return message
         raise AssertionError(f"the answer ended ({self.status}) without it; seen: {self.seen}")
 
-    async def notification(self, method: str, timeout: float = WAIT) -> Json:
+    async def notification(self, method: str, seconds: float = WAIT) -> Json:
         """Read up to a notification."""
-        return await self.until(lambda m: m.get("method") == method and "id" not in m, timeout)
+        return await self.until(lambda m: m.get("method") == method and "id" not in m, seconds)
 
-    async def asked(self, timeout: float = WAIT) -> Json:
+    async def asked(self, seconds: float = WAIT) -> Json:
         """Read up to a request of the server."""
-        return await self.until(lambda m: "method" in m and "id" in m, timeout)
+        return await self.until(lambda m: "method" in m and "id" in m, seconds)
 
-    async def response(self, ident: Ident, timeout: float = WAIT) -> Json:
+    async def response(self, ident: Ident, seconds: float = WAIT) -> Json:
         """Read up to the response to a request."""
-        return await self.until(lambda m: "method" not in m and same(m.get("id"), ident), timeout)
+        return await self.until(lambda m: "method" not in m and same(m.get("id"), ident), seconds)
 
-    async def rest(self, timeout: float = WAIT) -> list[Json]:
+    async def rest(self, seconds: float = WAIT) -> list[Json]:
         """Read to the end and return all messages of the answer."""
-        while await self.next(timeout) is not None:
+        while await self.next(seconds) is not None:
             pass
         return self.seen
 
@@ -224,7 +224,7 @@ class Seed:
         await self.notify("notifications/initialized")
         return self.welcome
 
-    async def send(self, verb: str, body: bytes = b"", headers: Mapping[str, str | None] = {}) -> Exchange:  # noqa: B006 - never changed
+    async def send(self, verb: str, body: bytes = b"", headers: Mapping[str, str | None] = {}) -> Exchange:
         """Send any HTTP request of this session; a header of `None` is left out."""
         place = urlsplit(self.url)
         assert place.hostname is not None
@@ -245,7 +245,7 @@ class Seed:
         await exchange.head()
         return exchange
 
-    async def post(self, message: object, headers: Mapping[str, str | None] = {}) -> Exchange:  # noqa: B006 - never changed
+    async def post(self, message: object, headers: Mapping[str, str | None] = {}) -> Exchange:
         """Send one message."""
         return await self.send("POST", json.dumps(message).encode(), headers)
 
@@ -288,7 +288,7 @@ class Seed:
         method: str = "tools/call",
         ident: Ident | None = None,
         task: Json | None = None,
-        headers: Mapping[str, str | None] = {},  # noqa: B006 - never changed
+        headers: Mapping[str, str | None] = {},
     ) -> Exchange:
         """Send a request that is augmented with a task (section 3.1); `task` holds more than the id."""
         return await self.post(
@@ -320,11 +320,11 @@ class Seed:
                 return found
             params = {"cursor": page["nextCursor"]}
 
-    async def reach(self, task_id: str, *statuses: str, timeout: float = WAIT) -> Json:
+    async def reach(self, task_id: str, *statuses: str, seconds: float = WAIT) -> Json:
         """Poll until a task has one of the statuses and return its fields."""
         task: Json = {}
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(seconds):
                 while True:
                     answer = await self.get(task_id)
                     assert "result" in answer, answer
@@ -334,11 +334,20 @@ class Seed:
                     assert task["status"] not in TERMINAL, f"wanted {statuses}: {task}"
                     await asyncio.sleep(PAUSE)
         except TimeoutError:
-            raise AssertionError(f"wanted {statuses} in {timeout} s: {task}") from None
+            raise AssertionError(f"wanted {statuses} in {seconds} s: {task}") from None
 
     async def _accepted(self, message: Json) -> None:
         async with await self.post(message) as exchange:
             assert exchange.status == 202, (exchange.status, await exchange.body())
+
+
+async def eventually(look: Callable[[], bool], seconds: float = WAIT) -> None:
+    """Look again and again at what tells nobody when it changes; raise `TimeoutError`."""
+    async with asyncio.timeout(seconds):
+        while True:
+            if look():
+                return
+            await asyncio.sleep(PAUSE)
 
 
 def new_id() -> str:

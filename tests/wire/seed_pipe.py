@@ -75,13 +75,13 @@ class SeedPipe:
         assert self.child.stdin is not None
         self.child.stdin.close()
 
-    async def until(self, wanted: Callable[[Json], bool], timeout: float = WAIT) -> Json:
+    async def until(self, wanted: Callable[[Json], bool], seconds: float = WAIT) -> Json:
         """Return the first message that is wanted; raise `AssertionError` at the end of the output."""
         for number, message in enumerate(self.kept):
             if wanted(message):
                 return self.kept.pop(number)
         assert self.child.stdout is not None
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(seconds):
             while line := await self.child.stdout.readline():
                 message: Json = json.loads(line)
                 self.seen.append(message)

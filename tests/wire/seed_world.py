@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
+from pathlib import Path
 from typing import Any, Final
 
 from tests.gateways import Gateway
@@ -57,3 +59,10 @@ def configuration(upstream: Upstream, store_url: str, **more: Any) -> Json:
         "drain": "1s",
         **more,
     }
+
+
+async def started(config: Json, place: Path) -> Gateway:
+    """Start a gateway and wait until it serves."""
+    gateway = Gateway(config, place)
+    await asyncio.to_thread(gateway.wait)
+    return gateway

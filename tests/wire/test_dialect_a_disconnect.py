@@ -9,7 +9,7 @@ import json
 import pytest
 
 from tests.wire.scripted_upstream import Call, text, tool
-from tests.wire.seed_client import CREATED, Json, Seed, augmented, new_id, refusal, related_to
+from tests.wire.seed_client import CREATED, NOT_FOUND, Json, Seed, augmented, new_id, refusal, related_to
 from tests.wire.seed_world import House
 
 pytest_plugins = ["tests.wire.seed_fixtures"]
@@ -267,7 +267,7 @@ async def test_a_deleted_task_cannot_be_resumed(house: House, seed: Seed) -> Non
     (await house.upstream.called(task)).finish(text("secret"))
     await seed.reach(task, "completed")
     assert "result" in await seed.delete(task)
-    assert refusal(await seed.get(task))
+    assert refusal(await seed.get(task)) == NOT_FOUND
     exchange = await seed.send("GET", headers={"Last-Event-ID": stream.last_id})
     assert exchange.status < 500
     if exchange.status == 200:

@@ -181,7 +181,7 @@ async def test_a_client_that_asked_for_no_progress_gets_none(house: House, seed:
 
 async def test_numbers_and_unknown_fields_cross_as_they_are(house: House, seed: Seed) -> None:
     task = new_id()
-    arguments = {"big": 12345678901234567890, "float": 1.0, "none": None, "words": "žluťoučký \u2028"}
+    arguments: Json = {"big": 12345678901234567890, "float": 1.0, "none": None, "words": "žluťoučký \u2028"}
     stream = await seed.begin(task, {**tool(task, **arguments), "unknown": True}, ident=5)
     call = await house.upstream.called(task)
     assert call.message["params"]["arguments"] == {"key": task, **arguments}

