@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import accumulate, count
+from operator import sub
 from typing import Any, Final, Literal
 
 import msgspec
@@ -19,6 +21,7 @@ Kind = Literal["request", "notification", "response"]
 
 MAX_DEPTH: Final = 256
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STEPS: Final = bytes.maketrans(b"[{]}", b"\2\2\0\0")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _UNSET: Final = msgspec.UNSET
 _NAMES: Final = ("jsonrpc", "id", "method", "params", "result", "error")
@@ -92,12 +95,9 @@ def check_depth(raw: bytes) -> None:
     """Raise `Refusal` -32700 for a message that is nested deeper than `MAX_DEPTH`."""
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return
-    brackets = _STRING.sub(b"", raw).translate(None, _NO_BRACKETS)
-    for _ in range(MAX_DEPTH):
-        if not brackets:
-            return
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
-    if brackets:
+    # Each opening bracket counts 2 and each closing one 0: the sum less the place is the depth.
+    steps = _STRING.sub(b"", raw).translate(_STEPS, _NO_BRACKETS)
+    if max(map(sub, accumulate(steps), count(1)), default=0) > MAX_DEPTH:
         raise Refusal(PARSE_ERROR, f"Parse error: the message is nested deeper than {MAX_DEPTH}")
 
 

@@ -42,6 +42,10 @@ class Shielded(msgspec.Struct, frozen=True):
         return re.sub(mark + "([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
 
 
+def _utf8(mark: bytes) -> bytes:
+    return chr(int(mark[2:], 16)).encode()
+
+
 def replace(text: str) -> str:
     """Return text with U+FFFD for each lone surrogate."""
     if text.isascii():
@@ -52,7 +56,7 @@ def replace(text: str) -> str:
 def shield(raw: bytes) -> Shielded | None:
     """Return JSON with its lone surrogates shielded, `None` where it has none."""
     lowered = raw.lower()
-    mark = next((mark for mark in _MARKS if mark not in lowered), None)
+    mark = next((mark for mark in _MARKS if mark not in lowered and _utf8(mark) not in raw), None)
     if mark is None or b"\\ud" not in lowered:
         return None
     data = _ESCAPE.sub(lambda found: mark + found[1] if found[1] else found[0], raw)

@@ -39,7 +39,7 @@ def test_I1_the_capability_stands_behind_the_upstreams_own_and_all_else_stays() 
 
 
 def test_what_the_upstream_says_of_its_own_tasks_stays() -> None:
-    own = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+    own: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
     opened = advertise(answer(json.dumps({"capabilities": {"tasks": own}})), TOOLS)
     assert opened is not None
     assert opened.own_tasks

@@ -118,20 +118,23 @@ def test_text_of_an_upstream_can_always_be_written_again() -> None:
     told = call.hear(progress(json.dumps({"progress": 1, "message": LONE}))).text
     assert told is not None
     told.encode()
-    outcome = call.hear(said(id=1, error={"code": 1, "message": f"no {LONE}"})).outcome
-    assert outcome is not None
+    outcome = outcome_of(error={"code": 1, "message": f"no {LONE}"})
     described = Sep1686().described(make_task(status="failed", error=outcome.error))
     assert json.loads(described)["error"].startswith("no ")
 
 
-def outcome_of(**response: Any) -> Outcome:
-    outcome = call.hear(said(id=1, **response)).outcome
+def ended(message: bytes) -> Outcome:
+    outcome = call.hear(message).outcome
     assert outcome is not None
     return outcome
 
 
+def outcome_of(**response: Any) -> Outcome:
+    return ended(said(id=1, **response))
+
+
 def test_a_result_completes_and_stays_as_it_came() -> None:
-    outcome = call.hear(b'{"jsonrpc":"2.0","id":1,"result":{"n":1.0, "isError":false}}').outcome
+    outcome = ended(b'{"jsonrpc":"2.0","id":1,"result":{"n":1.0, "isError":false}}')
     assert outcome == Outcome(status="completed", result=b'{"n":1.0, "isError":false}')
     assert call.label_of(outcome) == "completed"
 
@@ -149,7 +152,7 @@ def test_only_true_is_isError(strange: Any) -> None:
 
 def test_an_error_fails_and_stays_as_it_came() -> None:
     raw = b'{"code":-32050, "message":"rate limit","data":{"after":5.0}}'
-    outcome = call.hear(b'{"jsonrpc":"2.0","id":1,"error":' + raw + b"}").outcome
+    outcome = ended(b'{"jsonrpc":"2.0","id":1,"error":' + raw + b"}")
     assert outcome == Outcome(status="failed", rpc_error=raw, error="rate limit")
     assert call.label_of(outcome) == "rpc_error"
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from gateway.dialects.sep1686 import Sep1686
 from gateway.protocol.errors import Refusal
 from gateway.service.feed import News
-from gateway.session.streams import EVENT_MARK, event_id, read_event_id, to_wire
+from gateway.session.streams import EVENT_MARK, Dialects, event_id, read_event_id, to_wire
 from gateway.store.keys import Keys
 from gateway.tasks.model import Outcome, TaskKey
 from tests.cold.playbook import SCOPE, make_task
 
-DIALECTS: Final = {"a": Sep1686()}
+DIALECTS: Final[Dialects] = {"a": Sep1686()}
 
 
 @given(st.text(), st.from_regex(r"[0-9]{1,15}-[0-9]{1,5}", fullmatch=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal
 
@@ -82,7 +82,7 @@ class Room:
             scope_mode="principal",
             capability={},
             plain_may_be_refused=False,
-            called=lambda *_: None,
+            called=lambda _method, _outcome, _seconds: None,
         )
 
     async def make(self, scope: Scope, name: str) -> None:
@@ -127,7 +127,7 @@ class Room:
 
 
 @asynccontextmanager
-async def opened() -> AsyncIterator[Room]:
+async def opened() -> AsyncGenerator[Room]:
     room = Room()
     try:
         yield room

@@ -1,0 +1,8 @@
+"""How hypothesis runs: without deadlines, since a machine may be busy with other things."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
