@@ -312,13 +312,26 @@ class Running:
             self._say_final(ending.outcome)
             task = await self._finish_later(ending)
         if task is None:
-            # Ended elsewhere, or gone: whoever still listens on the original stream is answered.
-            self._say_final(ending.outcome)
-            self.moved(msgspec.structs.replace(self.task, status=ending.outcome.status))
+            await self._settle_unrecorded(ending)
             return
         self._say_final(ending.outcome, task)
         self.moved(task)
         self._witness.finished(task, ending.label)
+
+    async def _settle_unrecorded(self, ending: Ending) -> None:
+        """The store did not take the outcome: the task has ended elsewhere, is another's, or is gone.
+
+        Only where it is gone the outcome is told all the same, to whoever still waits for a response.
+        """
+        try:
+            found = await self._store.get(self.task.key)
+        except StoreAway:
+            found = None
+        if found is None:
+            self._say_final(ending.outcome)
+            self.moved(msgspec.structs.replace(self.task, status=ending.outcome.status))
+        else:
+            self.moved(found if found.ended else msgspec.structs.replace(found, status="unknown"))
 
     def _say_final(self, outcome: Outcome, task: Task | None = None) -> None:
         self.feed.put(News("final", task or self.task, offset="end", outcome=outcome))
