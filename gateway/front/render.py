@@ -21,6 +21,11 @@ from gateway.upstream.port import Reply
 
 _log: Final = logging.getLogger("gateway.front")
 _WHOLE_BYTES: Final = 256 * 1024
+_STREAM_HEADERS: Final = {
+    "Content-Type": EVENT_STREAM,
+    "Cache-Control": "no-cache, no-transform",
+    "X-Accel-Buffering": "no",
+}
 
 
 def send_answer(answer: Answer) -> web.Response:
@@ -47,10 +52,8 @@ async def send_stream(request: web.BaseRequest, stream: Stream) -> web.StreamRes
 
     What fails once the stream has begun ends it: the client comes back for the rest.
     """
-    response = web.StreamResponse(headers=stream.headers)
-    response.content_type = EVENT_STREAM
-    response.headers.setdefault("Cache-Control", "no-cache, no-transform")
-    response.headers.setdefault("X-Accel-Buffering", "no")
+    response = web.StreamResponse(headers=_STREAM_HEADERS)
+    response.headers.extend(stream.headers)
     me = asyncio.current_task()
     with on_disconnect(request, me.cancel if me is not None else int):
         await response.prepare(request)

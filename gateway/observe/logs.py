@@ -6,9 +6,11 @@ and none of them is an argument, a result or a credential.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypedDict, Unpack
 
@@ -28,6 +30,7 @@ TaskEvent = Literal[
     "refused",
 ]
 
+_LINES: Final = 256
 MAX_TEXT: Final = 2_048
 _FIELDS: Final = "task_fields"
 
@@ -125,10 +128,35 @@ class TextLines(logging.Formatter):
 
 
 class _Stderr(logging.StreamHandler[Any]):
-    """The one handler that `configure` sets."""
+    """The one handler that `configure` sets: what one turn of the event loop says is written at once."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
+        self._lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the line of a record until the turn is over; warnings and worse are written now."""
+        try:
+            self._lines.append(self.format(record))
+            loop = asyncio.get_running_loop() if record.levelno < logging.WARNING else None
+        except RuntimeError:
+            loop = None
+        except Exception:  # noqa: BLE001 as every handler does: a line that cannot be made ends nobody
+            self.handleError(record)
+            return
+        if loop is None or len(self._lines) >= _LINES:
+            self.flush()
+        elif len(self._lines) == 1:
+            loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write what is kept; a reader that is gone is no reason to fail."""
+        with self.lock or nullcontext():
+            lines, self._lines = self._lines, []
+            if lines:
+                with suppress(OSError, ValueError):
+                    self.stream.write("\n".join(lines) + "\n")
+                    self.stream.flush()
 
 
 def configure(level: Level, form: Format) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 
 import msgspec
 
 from gateway.protocol.codes import INTERNAL_ERROR
 from gateway.protocol.envelope import dump, members
 from gateway.protocol.errors import Refusal
+
+Parts = dict[str, bytes | msgspec.Raw]
 
 
 def set_member(raw: bytes, path: tuple[str, ...], new: bytes) -> bytes:
@@ -17,13 +20,13 @@ def set_member(raw: bytes, path: tuple[str, ...], new: bytes) -> bytes:
     A value on the way that is no object is replaced by one. Raises `Refusal` for an object that
     cannot be taken apart (nested too deeply), rather than lose what it holds.
     """
-    parts = _parts(raw)
+    parts = take_apart(raw)
     head, rest = path[0], path[1:]
     if rest:
         old = parts.get(head)
         new = set_member(b"{}" if old is None else bytes(old), rest, new)
     parts[head] = new
-    return _join(parts)
+    return put_together(parts)
 
 
 def drop_member(raw: bytes, path: tuple[str, ...], *, prune: bool = False) -> bytes:
@@ -31,13 +34,13 @@ def drop_member(raw: bytes, path: tuple[str, ...], *, prune: bool = False) -> by
 
     With `prune` an object on the way that the removal left empty goes too.
     """
-    parts = _parts(raw)
+    parts = take_apart(raw)
     head, rest = path[0], path[1:]
     if head not in parts:
         return raw
     if not rest:
         del parts[head]
-        return _join(parts)
+        return put_together(parts)
     old = bytes(parts[head])
     new = drop_member(old, rest, prune=prune)
     if new is old:
@@ -46,20 +49,23 @@ def drop_member(raw: bytes, path: tuple[str, ...], *, prune: bool = False) -> by
         del parts[head]
     else:
         parts[head] = new
-    return _join(parts)
+    return put_together(parts)
 
 
-def _parts(raw: bytes) -> dict[str, bytes | msgspec.Raw]:
-    found = dict[str, bytes | msgspec.Raw](members(raw))
+def take_apart(raw: bytes) -> Parts:
+    """Return the members of an object in their order; raise `Refusal` where it is nested too deeply."""
+    found = Parts(members(raw))
     if not found and raw[:1] == b"{" and raw[1:].lstrip(b" \t\r\n")[:1] != b"}":
         raise Refusal(INTERNAL_ERROR, "The message is nested too deeply to be edited")
     return found
 
 
-def _join(parts: dict[str, bytes | msgspec.Raw]) -> bytes:
-    return b"{" + b",".join(_name(k) + b":" + bytes(v) for k, v in parts.items()) + b"}"
+def put_together(parts: Parts) -> bytes:
+    """Return an object of these members."""
+    return b"{" + b",".join([b"%b:%b" % (_name(name), part) for name, part in parts.items()]) + b"}"
 
 
+@lru_cache(maxsize=1024)
 def _name(name: str) -> bytes:
     try:
         return dump(name)

@@ -28,13 +28,14 @@ class Parser:
 
     def __init__(self, limit: int = MAX_LINE) -> None:
         self._limit = limit
-        self._rest = b""
+        self._rest: list[bytes] = []
+        self._waiting = 0
         self._start: bytes | None = b""
         self._after_cr = False
         self._reset()
 
     def __repr__(self) -> str:
-        return f"<sse.Parser {len(self._rest)} bytes waiting>"
+        return f"<sse.Parser {self._waiting} bytes waiting>"
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Take a chunk and return the events that it completed."""
@@ -44,19 +45,23 @@ class Parser:
             # The other half of a CRLF.
             chunk = chunk.removeprefix(b"\n")
             self._after_cr = False
-        data = self._rest + chunk
-        if b"\r" in data:
-            self._after_cr = data.endswith(b"\r")
-            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        lines = data.split(b"\n")
-        self._rest = lines.pop()
+        if b"\r" in chunk:
+            self._after_cr = chunk.endswith(b"\r")
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        first, *lines = chunk.split(b"\n")
+        self._rest.append(first)
+        self._waiting += len(first)
+        if lines:
+            lines.insert(0, b"".join(self._rest))
+            self._rest = [lines.pop()]
+            self._waiting = len(self._rest[0])
         events: list[Event] = []
         for line in lines:
             if line:
                 self._field(line)
             elif (event := self._dispatch()) is not None:
                 events.append(event)
-        if len(self._rest) + self._size > self._limit:
+        if self._waiting + self._size > self._limit:
             raise ValueError(f"an event grew beyond {self._limit} bytes")
         return events
 

@@ -82,10 +82,16 @@ class Feed:
         """Return the next item, `None` at the end; `b""` when nothing came for `patience` seconds."""
         if not self._queue and not self._ended:
             self._bell.clear()
+            # A timer that rings is much cheaper than a time-out that cancels, and this is the hot path.
+            timer = None
+            if patience is not None:
+                timer = asyncio.get_running_loop().call_later(patience, self._bell.set)
             try:
-                async with asyncio.timeout(patience):
-                    await self._bell.wait()
-            except TimeoutError:
+                await self._bell.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
+            if not self._queue and not self._ended:
                 return b""
         if not self._queue:
             return None

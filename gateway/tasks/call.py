@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.protocol.envelope import Envelope, dump, members, peek, text_of, value
 from gateway.protocol.errors import Refusal
-from gateway.protocol.splice import set_member
+from gateway.protocol.splice import Parts, put_together, set_member, take_apart
 from gateway.tasks.model import Outcome, TaskKey
 
 RELAY_MARK: Final = "mtg-ask"
@@ -140,10 +140,16 @@ def upstream_request(message: bytes, ident: str) -> tuple[bytes, bool]:
     It goes under an id of the gateway's own; without a progress token it gets one of that name, so
     that progress can be shown as status.
     """
-    message = readdressed(message, dump(ident))
-    if "progressToken" in members(members(members(message).get("params")).get("_meta")):
-        return message, True
-    return set_member(message, ("params", "_meta", "progressToken"), dump(ident)), False
+    parts = take_apart(message)
+    params = take_apart(bytes(parts.get("params", b"{}")))
+    meta = Parts(members(params.get("_meta")))
+    parts["id"] = dump(ident)
+    if "progressToken" in meta:
+        return put_together(parts), True
+    meta["progressToken"] = dump(ident)
+    params["_meta"] = put_together(meta)
+    parts["params"] = put_together(params)
+    return put_together(parts), False
 
 
 def cancel_message(ident: str, reason: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -11,6 +12,11 @@ Status = Literal["submitted", "working", "input_required", "completed", "failed"
 DialectName = Literal["a", "b", "c"]
 
 RECORD_VERSION = 1
+
+
+@lru_cache(maxsize=10_000)
+def _digest(task_id: str) -> str:
+    return hashlib.sha256(task_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 class Scope(msgspec.Struct, frozen=True):
