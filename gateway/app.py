@@ -173,9 +173,7 @@ class House:
             principals=self.principals,
             book=book,
             opening=Opening(sealer, book),
-            beginning=Beginning(
-                self.service, self.rates, self.dialects, limits.task_id_bytes, self.witness
-            ),
+            beginning=Beginning(self.service, self.rates, self.dialects, limits.task_id_bytes),
             desk=Desk(self.service, self.rates, self.dialects, self.witness, self.clock),
             listening=Listening(self.service, self.crew, self.clock, self.dialects),
             service=self.service,
@@ -201,7 +199,7 @@ class HttpFront:
             _guard(config),
             house.metrics,
             house.crew,
-            HttpLimits(config.limits.request_bytes),
+            HttpLimits(config.limits.request_bytes, _abandoned_seconds(config)),
         )
         site = Site(door)
         self._doors.push_async_callback(site.close)
@@ -299,6 +297,11 @@ def _taskable(policies: PolicyBook) -> list[str]:
 def _may_refuse(policies: PolicyBook) -> bool:
     rules = (policies.default, *(rule for _, rule in policies.tools), *policies.methods.values())
     return any(rule.refuse_plain and rule.mode == "required" for rule in rules)
+
+
+def _abandoned_seconds(config: Config) -> float:
+    """Return the longest time that any upstream's calls may take."""
+    return max(upstream.tasks.timeout for upstream in config.upstreams.values()) / 1000
 
 
 def _guard(config: Config) -> Guard:

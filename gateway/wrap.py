@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from contextlib import suppress
 from typing import Final
+
+import msgspec
 
 from gateway.app import House, command_options
 from gateway.front.stdio import StdioDoor
 from gateway.protocol.errors import UpstreamLost
 from gateway.session.pipe import Pipe
 from gateway.upstream.link import MessageLink
+from gateway.upstream.options import CommandOptions
 from gateway.upstream.stdio import open_pipe
 from gateway.upstream.warden import Warden
 
 _log: Final = logging.getLogger("gateway")
 
 
-async def _settle(link: MessageLink, house: House, stop: asyncio.Event) -> None:
+def _in_place(options: CommandOptions) -> CommandOptions:
+    """Give the server what its host gave the gateway in its place: the whole environment but ours."""
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("GATEWAY_")}
+    return msgspec.structs.replace(options, env={**inherited, **options.env})
+
+
+async def _settle(link: MessageLink, house: House) -> None:
     """Let what is in flight be answered and running tasks finish, within the drain time."""
     seconds = house.config.drain / 1000
     draining = house.crew.spawn(house.service.drain(seconds), "drain")
     with suppress(TimeoutError):
-        async with asyncio.timeout(0 if stop.is_set() else seconds):
+        async with asyncio.timeout(seconds):
             await link.settled()
     await draining
 
@@ -36,7 +46,7 @@ async def wrap(house: House, stop: asyncio.Event) -> int:
     """
     name, served = next(iter(house.served.items()))
     warden = Warden()
-    link = await open_pipe(command_options(name, house.config), house.clock, warden)
+    link = await open_pipe(_in_place(command_options(name, house.config)), house.clock, warden)
     door = StdioDoor(house.config.limits.request_bytes)
     await door.open()
     pipe = Pipe(house.router, served, link, house.principals, house.dialects, door.write)
@@ -47,7 +57,10 @@ async def wrap(house: House, stop: asyncio.Event) -> int:
     try:
         await asyncio.wait([reading, upstream, stopping], return_when=asyncio.FIRST_COMPLETED)
         alone = upstream.done() and not reading.done()
-        await _settle(link, house, stop)
+        stop.clear()
+        settling = house.crew.spawn(_settle(link, house), "settle")
+        hurry = house.crew.spawn(stop.wait(), "hurry")
+        await asyncio.wait([settling, hurry], return_when=asyncio.FIRST_COMPLETED)
         await house.service.close()
         await pipe.drain(1.0)
     finally:

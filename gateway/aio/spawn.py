@@ -9,6 +9,8 @@ from types import TracebackType
 from typing import Any
 
 _log = logging.getLogger("gateway.aio")
+_ROUNDS = 20
+_ROUND_SECONDS = 1.0
 
 
 class Crew:
@@ -38,12 +40,16 @@ class Crew:
         return not self._tasks
 
     async def close(self) -> None:
-        """Cancel what still runs and wait for it."""
-        tasks = set(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.gather(*tasks, return_exceptions=True)
+        """Cancel what still runs and wait for it; what swallows a cancellation is cancelled again."""
+        me = asyncio.current_task()
+        for _ in range(_ROUNDS):
+            tasks = {task for task in self._tasks if task is not me}
+            if not tasks:
+                return
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=_ROUND_SECONDS)
+        _log.error("%s: %d tasks do not end", self._name, len(self._tasks))
 
     async def __aenter__(self) -> Crew:
         return self

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
+import sys
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +21,16 @@ from gateway.protocol.envelope import dump, value
 from gateway.protocol.errors import Refusal, UpstreamLost
 
 PROG: Final = "mcp-task-gateway"
+
+
+def program() -> list[str]:
+    """Return the words that start this program again from the folder it was started in."""
+    path = Path(sys.argv[0])
+    if path.name != PROG:
+        return [PROG]
+    return [PROG] if shutil.which(PROG) == str(path) else [os.path.relpath(path)]
+
+
 FINE: Final = 0
 FAILED: Final = 1
 NO_WAY: Final = 2
@@ -39,7 +53,7 @@ class WayBack(msgspec.Struct, frozen=True, kw_only=True):
             tail += ["--protocol-version", self.version]
         head = [self.target.url, self.task_id, *self.target.repeat]
         return {
-            action: shlex.join([PROG, "tasks", action, *head, *tail])
+            action: shlex.join([*program(), "tasks", action, *head, *tail])
             for action in ("get", "result", "cancel")
         }
 

@@ -21,8 +21,8 @@ _POLL = "How often clients are told to ask for the status."
 _TIMEOUT = "How long a call that runs as a task may take; then it fails and the upstream is told."
 _CONCURRENT = "Calls that run as tasks at the same time on one replica; more wait in `submitted`."
 _ON_LOSS = (
-    "What happens to a task when its replica or the connection to the upstream is lost and cannot be "
-    "resumed: `fail` it, or `retry` the call. Retry only what may run twice."
+    "What happens to a task when the connection to its upstream is lost and cannot be resumed: `fail` it, "
+    "or `retry` the call, up to twice. Retry only what may run twice. A task whose replica is lost fails."
 )
 _REFUSE = "Refuse calls without task metadata where the mode is `required`. Off: they run as plain calls."
 

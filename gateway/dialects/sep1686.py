@@ -196,8 +196,8 @@ def _with_related(result: bytes, task_id: str) -> bytes:
     return result
 
 
-def _bad_ask(what: str) -> Refusal:
-    return Refusal(INVALID_PARAMS, f'Invalid task metadata: "{TASK_KEY}" {what}')
+def _bad_ask(what: str, data: dict[str, Any] | None = None) -> Refusal:
+    return Refusal(INVALID_PARAMS, f'Invalid task metadata: "{TASK_KEY}" {what}', data)
 
 
 def _check_id(found: object, max_bytes: int, *, present: bool) -> str:
@@ -212,7 +212,8 @@ def _check_id(found: object, max_bytes: int, *, present: bool) -> str:
     except UnicodeEncodeError:
         raise _bad_ask("must have a taskId that is valid Unicode") from None
     if size > max_bytes:
-        raise _bad_ask(f"must have a taskId of at most {max_bytes} bytes (limit task_id_bytes)")
+        words = f"must have a taskId of at most {max_bytes} bytes (limit task_id_bytes)"
+        raise _bad_ask(words, {"limit": "task_id_bytes", "max": max_bytes})
     if any(ord(char) < 0x20 or ord(char) == 0x7F for char in found):
         raise _bad_ask("must have a taskId without control characters")
     return found

@@ -14,7 +14,7 @@ from aiohttp import web
 from gateway.aio.spawn import Crew
 from gateway.front.guard import Guard
 from gateway.front.render import refused, send_answer, send_relay, send_stream
-from gateway.front.watched import greet, on_disconnect
+from gateway.front.watched import ended_by_client, greet
 from gateway.observe.metrics import Metrics, method_class
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_REQUEST
 from gateway.protocol.eras import is_stateless
@@ -30,9 +30,14 @@ _CLIENT_GONE: Final = 499
 
 
 class HttpLimits(msgspec.Struct, frozen=True):
-    """Bounds of the door: bytes of one request body."""
+    """Bounds of the door.
+
+    `request_bytes` holds for one body; a request whose client has gone is given up after
+    `abandoned_seconds`, so that an upstream that never answers does not keep it for ever.
+    """
 
     request_bytes: int
+    abandoned_seconds: float
 
 
 class HttpDoor:
@@ -63,15 +68,12 @@ class HttpDoor:
         greet(request)
         inbound = Inbound(upstream, request.method, _headers(request))
         try:
-            if _ends_with_client(inbound):
-                me = asyncio.current_task()
-                with on_disconnect(request, me.cancel if me is not None else int):
-                    response = await self._answer(request, inbound)
-            else:
+            patience = 0.0 if _ends_with_client(inbound) else self._limits.abandoned_seconds
+            with ended_by_client(request, patience):
                 response = await self._answer(request, inbound)
         except Refusal as refusal:
             response = refused(inbound, refusal)
-            if refusal.data is not None and (limit := refusal.data.get("limit")) and refusal.status == 413:
+            if refusal.data is not None and (limit := refusal.data.get("limit")):
                 self._metrics.limits_hit.labels(limit).inc()
         except ConnectionError:
             # The client has gone: nobody is there to hear more.
@@ -154,9 +156,9 @@ def _ends_with_client(inbound: Inbound) -> bool:
     A stream is; so is a plain stateless-era request, whose closing is the cancel (2026-07-28
     transports). A handshake-era request is not.
     """
-    if inbound.verb != "POST":
-        return True
-    return inbound.header(SESSION) is None and is_stateless(inbound.header(VERSION))
+    if inbound.verb == "POST":
+        return inbound.header(SESSION) is None and is_stateless(inbound.header(VERSION))
+    return inbound.verb == "GET"
 
 
 def _headers(request: web.BaseRequest) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from gateway.session.exchange import Answer, Inbound, Relay, Stream, Wire
 from gateway.upstream.port import Reply
 
 _log: Final = logging.getLogger("gateway.front")
+_DRAIN_SECONDS: Final = 7200.0
 _WHOLE_BYTES: Final = 256 * 1024
 _STREAM_HEADERS: Final = {
     "Content-Type": EVENT_STREAM,
@@ -136,9 +137,10 @@ async def _send_chunks(request: web.BaseRequest, relay: Relay, size: int | None)
 
 async def _drain(reply: Reply) -> None:
     try:
-        async for _ in reply.chunks():
-            pass
-    except UpstreamLost as lost:
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for _ in reply.chunks():
+                pass
+    except (UpstreamLost, TimeoutError) as lost:
         _log.debug("a drained answer was cut: %s", lost)
     finally:
         await reply.close()

@@ -11,6 +11,7 @@ from gateway.front.watched import WatchedServer
 
 _MAX_FIELD: Final = 16 * 1024
 _GOODBYE_SECONDS: Final = 2.0
+_KEEP_ALIVE_SECONDS: Final = 75.0
 
 
 class Site:
@@ -19,7 +20,11 @@ class Site:
     def __init__(self, door: HttpDoor) -> None:
         # Bodies stay as they came: what is compressed is the upstream's to understand.
         server = WatchedServer(
-            door.handle, access_log=None, max_field_size=_MAX_FIELD, auto_decompress=False
+            door.handle,
+            access_log=None,
+            max_field_size=_MAX_FIELD,
+            auto_decompress=False,
+            keepalive_timeout=_KEEP_ALIVE_SECONDS,
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=_GOODBYE_SECONDS)
 

@@ -94,8 +94,9 @@ class StdioDoor:
 
 
 def _is_regular(descriptor: int) -> bool:
+    """Tell whether a descriptor is none that the event loop can wait for: a file, or /dev/null."""
     mode = os.fstat(descriptor).st_mode
-    return not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode))
+    return not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -84,6 +84,28 @@ def greet(request: web.BaseRequest) -> None:
 
 
 @contextmanager
+def ended_by_client(request: web.BaseRequest, patience: float) -> Generator[None, None, None]:
+    """Cancel the block `patience` seconds after the client of a request has gone; at once with 0."""
+    me = asyncio.current_task()
+    timers: list[asyncio.TimerHandle] = []
+
+    def gone() -> None:
+        if me is None:
+            return
+        if patience:
+            timers.append(asyncio.get_running_loop().call_later(patience, me.cancel))
+        else:
+            me.cancel()
+
+    with on_disconnect(request, gone):
+        try:
+            yield
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+
+@contextmanager
 def on_disconnect(request: web.BaseRequest, call: Callable[[], object]) -> Generator[None, None, None]:
     """Call `call` when the client of a request goes away; once, and only while the block runs."""
     connection = request.protocol

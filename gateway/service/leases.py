@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Final
 
@@ -55,8 +56,9 @@ class Leases:
 
     async def _look_after(self) -> None:
         """Stop the calls whose tasks are gone, have ended elsewhere, or belong to another replica now."""
-        for running in self._service.running:
-            task = await self._store.get(running.task.key)
+        here = self._service.running
+        found = await asyncio.gather(*(self._store.get(running.task.key) for running in here))
+        for running, task in zip(here, found, strict=True):
             running.compare(task)
 
     async def _end(self, task: Task) -> None:

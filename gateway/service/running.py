@@ -24,6 +24,7 @@ from gateway.tasks.model import Outcome, Pending, Task
 
 _log: Final = logging.getLogger("gateway.service")
 _NOTE_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = (1.0, 5.0)
 _FAREWELL_SECONDS: Final = 5.0
 _BACKOFF: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 STORE_PATIENCE_SECONDS: Final = 600.0
@@ -104,11 +105,13 @@ class Running:
             self._recorded = True
         self._settling = True
         try:
-            await self._settle(ending)
+            async with asyncio.TaskGroup() as both:
+                # A store that is away must not keep the upstream working for nobody.
+                if ending.withdraw and self._sent:
+                    both.create_task(self._withdraw(ending.withdraw))
+                await self._settle(ending)
         finally:
             self.feed.end()
-            if ending.withdraw and self._sent:
-                await self._withdraw(ending.withdraw)
 
     def stop(self, ending: Ending, *, recorded: bool) -> None:
         """End the call; `recorded` says that the store has the task's end already."""
@@ -172,7 +175,7 @@ class Running:
         ending = Ending(call.lost("the call was cut off"), "cancelled")
         try:
             async with asyncio.timeout(self.task.timeout / 1000):
-                ending = await self._exchange()
+                ending = await self._exchange_again()
         except TimeoutError:
             ending = Ending(call.timed_out(self.task.timeout), "timed_out", "timed out")
         except UpstreamLost as lost:
@@ -194,6 +197,17 @@ class Running:
             raise _TaskGone
         self.moved(task)
         self._witness.started(task)
+
+    async def _exchange_again(self) -> Ending:
+        """Make the call; where its policy lets it run twice, again when the upstream was lost (I3)."""
+        if self.order.policy.on_loss == "retry":
+            for seconds in _RETRY_SECONDS:
+                try:
+                    return await self._exchange()
+                except UpstreamLost as lost:
+                    _log.warning("%r is tried again: %s", self.task.key.task_id, lost)
+                    await self._clock.sleep(seconds)
+        return await self._exchange()
 
     async def _exchange(self) -> Ending:
         self._sent = True
@@ -299,6 +313,7 @@ class Running:
         reached = self.feed.put(msgspec.structs.replace(news, offset=offset))
         if was_open and not self.feed.open:
             self._witness.dropped("task_stream")
+            self._witness.limit_hit("stream_queue_bytes")
         return reached
 
     async def _settle(self, ending: Ending) -> None:
@@ -321,17 +336,21 @@ class Running:
     async def _settle_unrecorded(self, ending: Ending) -> None:
         """The store did not take the outcome: the task has ended elsewhere, is another's, or is gone.
 
-        Only where it is gone the outcome is told all the same, to whoever still waits for a response.
+        Whoever still waits for a response hears what the store says, or, where the task is gone, what
+        this call came to.
         """
         try:
-            found = await self._store.get(self.task.key)
+            found = await self._store.outcome(self.task.key)
         except StoreAway:
             found = None
         if found is None:
             self._say_final(ending.outcome)
             self.moved(msgspec.structs.replace(self.task, status=ending.outcome.status))
-        else:
-            self.moved(found if found.ended else msgspec.structs.replace(found, status="unknown"))
+            return
+        task, outcome = found
+        if outcome is not None:
+            self._say_final(outcome, task)
+        self.moved(task if task.ended else msgspec.structs.replace(task, status="unknown"))
 
     def _say_final(self, outcome: Outcome, task: Task | None = None) -> None:
         self.feed.put(News("final", task or self.task, offset="end", outcome=outcome))

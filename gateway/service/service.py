@@ -46,6 +46,7 @@ class TaskService:
         self._clock = clock
         self._tools = (store, witness, clock, limits)
         self._crew = Crew("calls")
+        self._tidying = Crew("tidying up")
         self._running: dict[TaskKey, Running] = {}
         self._by_request: dict[tuple[Scope, str, bytes], TaskKey] = {}
         self._creating: dict[tuple[Scope, str, bytes], asyncio.Event] = {}
@@ -85,14 +86,13 @@ class TaskService:
         try:
             found = await self._store.create(new, self.replica, limits.lease_ms, limits.bounds)
         except StoreAway:
-            self._crew.spawn(self._undo(new.key), "undo")
+            self._tidying.spawn(self._undo(new.key), "undo")
             raise
         if isinstance(found, Exists):
             self._witness.refused(new.key.scope, new.session, new.key.task_id, "exists")
             return found
         if isinstance(found, Full):
             limit = "tasks_per_scope" if found.which == "active" else "stored_tasks_per_scope"
-            self._witness.limit_hit(limit)
             self._witness.refused(new.key.scope, new.session, new.key.task_id, limit)
             return found
         self._witness.created(found)
@@ -303,6 +303,7 @@ class TaskService:
             running.stop(Ending(call.stopped(), "lost", "the gateway stops"), recorded=False)
         await self._crew.drain(10)
         await self._crew.close()
+        await self._tidying.close()
         self.listeners.end_all()
 
     async def _run(self, running: Running) -> None:

@@ -48,7 +48,7 @@ class Desk:
         scope = visit.scope
         if scope is None:
             return await self._not_ours(visit, dialect, about)
-        await check_rate(self._rates, self._witness, "get" if about.kind == "delete" else about.kind, scope)
+        await check_rate(self._rates, "get" if about.kind == "delete" else about.kind, scope)
         try:
             own = visit.session is not None and visit.session.own_tasks
             if own and about.kind == "list" and _is_behind(scope, about.cursor):
@@ -120,6 +120,9 @@ class Desk:
     async def _not_ours(self, visit: Visit, dialect: Dialect, about: About) -> Outbound:
         if visit.session is not None and visit.session.own_tasks:
             return await pass_on(visit)
+        if visit.scope is None and about.kind == "list":
+            words = "Failed to list tasks: there is neither a session nor a credential to know the asker by"
+            raise Refusal(INVALID_PARAMS, words)
         raise dialect.not_found(about)
 
     def _watch_pace(self, task: Task) -> None:

@@ -13,7 +13,6 @@ from gateway.protocol.headers import to_upstream
 from gateway.service.order import Order
 from gateway.service.running import Running
 from gateway.service.service import TaskService
-from gateway.service.witness import Witness
 from gateway.session.book import session_unknown
 from gateway.session.exchange import Outbound, Stream, json_answer
 from gateway.session.plain import pass_on
@@ -36,13 +35,11 @@ class Beginning:
         rates: RateLimits,
         dialects: Dialects,
         max_id_bytes: int,
-        witness: Witness,
     ) -> None:
         self._service = service
         self._rates = rates
         self._dialects = dialects
         self._max_id_bytes = max_id_bytes
-        self._witness = witness
 
     async def begin(self, visit: Visit, dialect: Dialect, policy: Policy, scope: Scope) -> Outbound:
         """Make a task of a request and return its stream; raise `Refusal` where it cannot be one.
@@ -50,7 +47,7 @@ class Beginning:
         With the store away a request that need not be a task runs as an ordinary one (I9).
         """
         ask = dialect.read_ask(visit.request, self._max_id_bytes)
-        await check_rate(self._rates, self._witness, "create", scope)
+        await check_rate(self._rates, "create", scope)
         channel = await find_channel(visit)
         if channel is None:
             raise session_unknown()
@@ -90,12 +87,11 @@ class Beginning:
         return json_answer(refusal_response(running.task.request_id, cancelled))
 
 
-async def check_rate(rates: RateLimits, witness: Witness, kind: RateKind, scope: Scope) -> None:
+async def check_rate(rates: RateLimits, kind: RateKind, scope: Scope) -> None:
     """Raise `Refusal` with HTTP 429 where a scope asks too often (SEP-1686 section 8.1.3)."""
     wait = await rates.hit(kind, scope)
     if wait is None:
         return
-    witness.limit_hit(f"rates.{kind}")
     raise Refusal(
         LIMIT_REACHED,
         f"Limit reached: rates.{kind}; try again in {wait:.1f} s",

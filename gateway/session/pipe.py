@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -24,6 +25,7 @@ from gateway.upstream.port import Link
 
 _log: Final = logging.getLogger("gateway.session")
 Write = Callable[[bytes], Awaitable[None]]
+_LOOK_UPS_AT_ONCE: Final = 64
 _LOOK_UPS: Final = frozenset({"tasks/get", "tasks/result", "tasks/list", "tasks/delete"})
 
 
@@ -53,6 +55,7 @@ class Pipe:
         self._scope = principals.scope_of(served.name, served.scope_mode, None, tag)
         self._initialize: bytes | None = None
         self._crew = Crew("pipe")
+        self._looking_up = asyncio.Semaphore(_LOOK_UPS_AT_ONCE)
 
     def __repr__(self) -> str:
         return f"<Pipe {self._session.tag} {self._link!r}>"
@@ -73,7 +76,8 @@ class Pipe:
         visit = Visit(self._served, inbound, self._session, self._scope, envelope, self._link)
         if envelope.method in _LOOK_UPS:
             # A look-up may wait for the store; what the client sends next need not.
-            self._crew.spawn(self._answer(visit, envelope), envelope.method)
+            await self._looking_up.acquire()
+            self._crew.spawn(self._look_up(visit, envelope), envelope.method)
         else:
             await self._answer(visit, envelope)
 
@@ -98,6 +102,12 @@ class Pipe:
     async def drain(self, seconds: float) -> None:
         """Wait for the streams of tasks to be written."""
         await self._crew.drain(seconds)
+
+    async def _look_up(self, visit: Visit, envelope: Envelope) -> None:
+        try:
+            await self._answer(visit, envelope)
+        finally:
+            self._looking_up.release()
 
     async def _answer(self, visit: Visit, envelope: Envelope) -> None:
         try:

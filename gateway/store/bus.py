@@ -121,7 +121,7 @@ class RedisBus:
 
     async def _stay_subscribed(self) -> None:
         failures = 0
-        while True:
+        while not self._closed:
             connection = self._link.connection()
             try:
                 async with asyncio.timeout(self._link.timeout):

@@ -12,13 +12,17 @@ _log = logging.getLogger("gateway.upstream")
 
 
 class Inbox:
-    """The messages of one exchange. More than `limit` bytes that nobody fetches end it."""
+    """The messages of one exchange, bounded by `limit` bytes that nobody has fetched.
+
+    Beyond that news is dropped first; where that is not enough the exchange ends.
+    """
 
     def __init__(self, method: str, limit: int) -> None:
         self.method = method
         self.asked: set[bytes] = set()
         self._limit = limit
-        self._queue: deque[bytes] = deque()
+        self._queue: deque[tuple[bytes, bool]] = deque()
+        self.dropped = 0
         self._size = 0
         self._complete = False
         self._lost: UpstreamLost | None = None
@@ -32,10 +36,15 @@ class Inbox:
         """Whether the call has asked its client something and has no answer yet."""
         return bool(self.asked)
 
-    def put(self, raw: bytes, *, last: bool = False) -> None:
-        """Take a message for the consumer."""
+    def put(self, raw: bytes, *, last: bool = False, news: bool = False) -> None:
+        """Take a message for the consumer; `news` (progress, log lines) may be lost in a flood."""
         if self._complete or self._lost is not None:
             return
+        if self._size + len(raw) > self._limit:
+            if news:
+                self.dropped += 1
+                return
+            self._drop_news()
         if self._queue and self._size + len(raw) > self._limit:
             self._queue.clear()
             self._size = 0
@@ -43,7 +52,7 @@ class Inbox:
                 UpstreamLost(f"more than {self._limit} bytes of the call's messages were not fetched")
             )
             return
-        self._queue.append(raw)
+        self._queue.append((raw, news))
         self._size += len(raw)
         self._complete = last
         self._wake()
@@ -64,9 +73,15 @@ class Inbox:
                 await self._waiter
             finally:
                 self._waiter = None
-        raw = self._queue.popleft()
+        raw, _ = self._queue.popleft()
         self._size -= len(raw)
         return raw, self._complete and not self._queue
+
+    def _drop_news(self) -> None:
+        kept = deque(entry for entry in self._queue if not entry[1])
+        self.dropped += len(self._queue) - len(kept)
+        self._queue = kept
+        self._size = sum(len(raw) for raw, _ in kept)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -80,9 +95,9 @@ class Through(Inbox):
         super().__init__(method, 0)
         self._loose = loose
 
-    def put(self, raw: bytes, *, last: bool = False) -> None:
+    def put(self, raw: bytes, *, last: bool = False, news: bool = False) -> None:
         """Pass a message on."""
-        del last
+        del last, news
         self._loose.put(raw)
 
 

@@ -248,7 +248,7 @@ class MessageLink:
         if inbox is None:
             self._loose.put(one.raw)
         else:
-            inbox.put(one.raw)
+            inbox.put(one.raw, news=one.method != "notifications/cancelled")
 
     def _likely(self, *, asks: bool = False) -> Inbox | None:
         """Return the call that an unaddressed message most likely belongs to, `None` for the listener.

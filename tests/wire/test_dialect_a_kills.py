@@ -104,28 +104,6 @@ async def test_I5_another_replica_ends_what_a_dead_one_ran(
             call.end()
 
 
-async def test_another_replica_takes_up_a_stream_that_numbers_its_events(
-    doomed: tuple[list[Gateway], Json, Path], scripted: Upstream
-) -> None:
-    gateways, config, place = doomed
-    gateways += [await started(config, place), await started(config, place)]
-    async with Seed(gateways[0].url("main"), "Bearer taken-up") as seed:
-        other = seed.twin(gateways[1].url("main"))
-        task = new_id()
-        stream = await seed.begin(task, tool(task), ident=1)
-        call = await scripted.called(task)
-        params = {"level": "info", "data": 0}
-        call.say({"jsonrpc": "2.0", "method": "notifications/message", "params": params}, f"{task}.0")
-        await stream.notification("notifications/message")
-        await killed(gateways[0])
-        call.cut()
-        assert await call.resumes() == f"{task}.0"
-        call.finish(text("taken over"))
-        await other.reach(task, "completed")
-        assert (await other.fetch(task))["result"]["content"] == text("taken over")["content"]
-        assert len(scripted.calls[task]) == 1
-
-
 async def test_I8_nothing_is_left_in_redis_when_all_has_expired(
     doomed: tuple[list[Gateway], Json, Path], scripted: Upstream, redis_url: str
 ) -> None:
