@@ -88,8 +88,8 @@ class House:
         self.principals = Principals(key, self.config.identity.header)
         self.router = self._router(Sealer(key))
         leases = Leases(self.service, self.store, self.witness, self.clock, self.config.lease)
-        self.crew.spawn(leases.run(), "leases")
-        self.crew.spawn(self.service.obey(), "commands")
+        self.crew.keep(leases.run, "leases")
+        self.crew.keep(self.service.obey, "commands")
 
     async def stop(self) -> None:
         """End what still runs, store how it ended, let go of everything."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any
 
 _log = logging.getLogger("gateway.aio")
 _ROUNDS = 20
 _ROUND_SECONDS = 1.0
+_AGAIN_SECONDS = 1.0
 
 
 class Crew:
@@ -32,6 +33,20 @@ class Crew:
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
+
+    def keep(self, make: Callable[[], Coroutine[Any, Any, None]], name: str) -> asyncio.Task[Any]:
+        """Start work that must not end by failing: it is begun again a second after its failure."""
+        return self.spawn(self._keep(make, name), name)
+
+    async def _keep(self, make: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        while True:
+            try:
+                await make()
+            except Exception:  # noqa: BLE001 logged with its trace, and begun again
+                _log.exception("%s: %s failed and begins again", self._name, name)
+            else:
+                return
+            await asyncio.sleep(_AGAIN_SECONDS)
 
     async def drain(self, seconds: float) -> bool:
         """Wait up to `seconds` for all tasks to end by themselves; tell whether they did."""

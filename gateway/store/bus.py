@@ -117,7 +117,7 @@ class RedisBus:
     def _listen(self) -> None:
         if not self._listening and not self._closed:
             self._listening = True
-            self._crew.spawn(self._stay_subscribed(), "listen")
+            self._crew.keep(self._stay_subscribed, "listen")
 
     async def _stay_subscribed(self) -> None:
         failures = 0

@@ -193,7 +193,9 @@ def test_check_names_file_and_line_of_a_mistake(written: Place) -> None:
     line = next(number for number, words in enumerate(text.splitlines(), 1) if "timeout" in words)
     done = written.bash("mcp-task-gateway check -c gateway.yaml")
     assert done.returncode == 2
-    assert done.stdout.startswith(f"gateway.yaml:{line}: upstreams.reports.tasks.tools.render_*.timeout:")
+    assert done.stdout.startswith(
+        f'gateway.yaml:{line}: upstreams.reports.tasks.tools."render_*".timeout: '
+    )
 
 
 def test_a_host_that_starts_the_json_snippet_gets_tasks(place: Place) -> None:
@@ -227,11 +229,12 @@ def test_a_host_that_starts_the_json_snippet_gets_tasks(place: Place) -> None:
         check=True,
     )
     came = [json.loads(line) for line in done.stdout.splitlines()]
-    assert came[0]["result"]["capabilities"]["tasks"] == {"tools": {"call": True}}
-    assert came[1]["method"] == "notifications/tasks/created"
-    assert came[-1]["result"]["content"][0]["text"] == "Counted for 0 seconds."
+    results = {message["id"]: message["result"] for message in came if "result" in message}
+    assert results[1]["capabilities"]["tasks"] == {"tools": {"call": True}}
+    assert results[2]["content"][0]["text"] == "Counted for 0 seconds."
+    assert [message["method"] for message in came if "method" in message] == ["notifications/tasks/created"]
     was_asked = (place.root / "npx-was-asked").read_text(encoding="utf-8").splitlines()
-    assert was_asked == [*server["env"].values(), *server["args"][2:]]
+    assert was_asked == [*server["env"].values(), *server["args"][3:]]
 
 
 class Receiver(http.server.ThreadingHTTPServer):
