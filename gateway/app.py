@@ -15,7 +15,7 @@ from gateway.aio.spawn import Crew
 from gateway.config.model import Config
 from gateway.config.slices import policy_book
 from gateway.config.upstream import UpstreamConfig
-from gateway.dialects.sep1686 import Sep1686, capability
+from gateway.dialects.sep1686 import Sep1686
 from gateway.front.admin import Admin, Probes
 from gateway.front.guard import LOOPBACK, Guard
 from gateway.front.http import HttpDoor, HttpLimits, paths_of
@@ -50,7 +50,8 @@ from gateway.upstream.options import CommandOptions, UrlOptions
 _log: Final = logging.getLogger("gateway")
 _MAX_FIELD: Final = 16 * 1024
 _PLUGIN_SECONDS: Final = 5.0
-_STORE_SECONDS: Final = 1.0
+_STORE_SECONDS: Final = 5
+_TELL_EVERY: Final = 12
 
 
 class House:
@@ -104,12 +105,15 @@ class House:
     async def _secret(self) -> bytes:
         if self.config.secret is not None:
             return self.config.secret.get_secret_value().encode()
+        tried = 0
         while True:
             try:
                 return await self.store.shared_secret(lambda: secrets.token_bytes(32))
             except StoreAway as away:
-                _log.warning("the store is away and holds the secret that seals sessions: %s", away)
-                await self.clock.sleep(_STORE_SECONDS)
+                level = logging.WARNING if tried % _TELL_EVERY == 0 else logging.DEBUG
+                _log.log(level, "waiting for the store, which has the secret that seals sessions: %s", away)
+                tried += 1
+                await self.clock.sleep(min(tried, _STORE_SECONDS))
 
     def _open_store(self) -> RedisStore:
         store = self.config.store
@@ -138,7 +142,7 @@ class House:
             upstream=build(_options(name, upstream, self.config), self.clock, links.set),
             policies=policies,
             scope_mode=upstream.scope,
-            capability=capability(_taskable(policies)),
+            taskable=tuple(_taskable(policies)),
             plain_may_be_refused=_may_refuse(policies),
             called=partial(self._observe_call, name),
         )
@@ -172,7 +176,7 @@ class House:
             sealer=sealer,
             principals=self.principals,
             book=book,
-            opening=Opening(sealer, book),
+            opening=Opening(sealer, book, self.dialect),
             beginning=Beginning(self.service, self.rates, self.dialects, limits.task_id_bytes),
             desk=Desk(self.service, self.rates, self.dialects, self.witness, self.clock),
             listening=Listening(self.service, self.crew, self.clock, self.dialects),

@@ -9,9 +9,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import uvloop
 
@@ -118,27 +118,39 @@ async def _serve_http(config: Config) -> None:
     front = HttpFront(house)
     try:
         await front.open_admin()
-        await house.start()
+        if not await _unless(stop, house, house.start()):
+            return
         await front.open()
         _announce(house, front)
         await stop.wait()
-        closing = house.crew.spawn(front.close(), "drain")
-        # A second signal ends the patience.
         stop.clear()
-        hurry = house.crew.spawn(stop.wait(), "hurry")
-        await asyncio.wait([closing, hurry], return_when=asyncio.FIRST_COMPLETED)
+        # A second signal ends the patience.
+        await _unless(stop, house, front.close())
     finally:
         await house.stop()
         await front.shut()
 
 
 async def _serve_pipe(config: Config) -> int:
+    stop = _stop_event()
     house = House(config)
     try:
-        await house.start()
-        return await wrap(house, _stop_event())
+        return await wrap(house, stop) if await _unless(stop, house, house.start()) else 0
     finally:
         await house.stop()
+
+
+async def _unless(stop: asyncio.Event, house: House, work: Coroutine[Any, Any, None]) -> bool:
+    """Do `work` unless a signal comes first; tell whether it was done, raise what it raised."""
+    doing = house.crew.spawn(work, "serve")
+    waiting = house.crew.spawn(stop.wait(), "signal")
+    await asyncio.wait([doing, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if not doing.done():
+        doing.cancel()
+        return False
+    await doing
+    return True
 
 
 def _stop_event() -> asyncio.Event:

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from gateway.protocol.envelope import Envelope
-from gateway.tasks.model import DialectName, Outcome, Task
+from gateway.tasks.model import DialectName, KeptFrom, Outcome, Status, Task
 
 AboutKind = Literal["get", "result", "list", "delete"]
 
@@ -37,12 +37,36 @@ class About(msgspec.Struct, frozen=True):
     cursor: str | None = None
 
 
+class Manner(msgspec.Struct, frozen=True):
+    """What a dialect decides of a new task: its first status, and what its retention is counted from."""
+
+    first_status: Status
+    kept_from: KeptFrom
+
+
 class Dialect(Protocol):
     """One wire form of tasks. Everything that is malformed raises `Refusal` in the dialect's words."""
 
     @property
     def name(self) -> DialectName:
         """The letter of the design's table."""
+        ...
+
+    @property
+    def manner(self) -> Manner:
+        """What holds for every task of the dialect."""
+        ...
+
+    def advertise(self, initialized: bytes, methods: Sequence[str]) -> bytes:
+        """Return an `initialize` response that says which request methods may be tasks."""
+        ...
+
+    def knows_tasks(self, initialized: bytes) -> bool:
+        """Tell whether the upstream's `initialize` response speaks of tasks of its own."""
+        ...
+
+    def is_about(self, method: str) -> bool:
+        """Tell whether a method is one of the dialect's own."""
         ...
 
     def wants_task(self, request: Envelope) -> bool:
@@ -87,6 +111,10 @@ class Dialect(Protocol):
 
     def removed(self, task_id: str) -> bytes:
         """Return the result of the request to delete a task."""
+        ...
+
+    def bad_cursor(self) -> Exception:
+        """Return the refusal for a cursor that is not one of ours."""
         ...
 
     def not_found(self, about: About) -> Exception:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.dialects.port import About, AboutKind, Ask
+from gateway.dialects.port import About, AboutKind, Ask, Manner
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_PARAMS
 from gateway.protocol.envelope import (
     Envelope,
@@ -58,6 +58,31 @@ class Sep1686:
     """The translator of dialect A."""
 
     name: DialectName = "a"
+    # SEP-1686 sections 4.3.1 and 4.5.3.
+    manner = Manner(first_status="submitted", kept_from="end")
+
+    def advertise(self, initialized: bytes, methods: Sequence[str]) -> bytes:
+        """Add `capabilities.tasks`: request categories with a boolean each (SEP-1686 section 2).
+
+        What the upstream says of its own tasks stays.
+        """
+        found: dict[str, dict[str, bool]] = {}
+        for method in methods:
+            category, _, name = method.partition("/")
+            found.setdefault(category, {})[name] = True
+        for category, names in found.items():
+            path = ("result", "capabilities", "tasks", category)
+            initialized = set_member(initialized, path, dump(names))
+        return initialized
+
+    def knows_tasks(self, initialized: bytes) -> bool:
+        """Tell whether the response has `capabilities.tasks`."""
+        result = members(members(initialized).get("result"))
+        return "tasks" in members(result.get("capabilities"))
+
+    def is_about(self, method: str) -> bool:
+        """Tell whether a method is `tasks/get`, `tasks/result`, `tasks/list` or `tasks/delete`."""
+        return method in _ABOUT
 
     def wants_task(self, request: Envelope) -> bool:
         """Tell whether `params._meta` has the task key (SEP-1686 section 3.1)."""
@@ -91,7 +116,7 @@ class Sep1686:
             raw = params.get("cursor")
             cursor = text_of(raw)
             if cursor is None and raw is not None and bytes(raw) != b"null":
-                raise bad_cursor()
+                raise self.bad_cursor()
             return About(kind, cursor=cursor)
         task_id = text_of(params.get("taskId"))
         if not task_id:
@@ -145,6 +170,10 @@ class Sep1686:
         """Return the result of `tasks/delete` (SEP-1686 section 3.6)."""
         return dump({"_meta": _related(task_id)})
 
+    def bad_cursor(self) -> Refusal:
+        """Return -32602 (SEP-1686 section 7.1)."""
+        return Refusal(INVALID_PARAMS, "Failed to list tasks: Cursor is invalid")
+
     def not_found(self, about: About) -> Refusal:
         """Return -32602 in the words of SEP-1686 section 7.1."""
         return Refusal(INVALID_PARAMS, f"{_VERB[about.kind]}: Task not found")
@@ -152,23 +181,6 @@ class Sep1686:
     def exists(self, task_id: str) -> Refusal:
         """Return -32602 in the words of SEP-1686 section 7.1."""
         return Refusal(INVALID_PARAMS, f"Task ID already exists: {task_id}")
-
-
-def capability(methods: Sequence[str]) -> dict[str, dict[str, bool]]:
-    """Return `capabilities.tasks`: request categories with a boolean each (SEP-1686 section 2).
-
-    `methods` are the request methods that policy lets be tasks, such as `tools/call`.
-    """
-    found: dict[str, dict[str, bool]] = {}
-    for method in methods:
-        category, _, name = method.partition("/")
-        found.setdefault(category, {})[name] = True
-    return found
-
-
-def bad_cursor() -> Refusal:
-    """Return -32602 for a cursor that is not one of ours (SEP-1686 section 7.1)."""
-    return Refusal(INVALID_PARAMS, "Failed to list tasks: Cursor is invalid")
 
 
 def _described(task: Task) -> dict[str, Any]:

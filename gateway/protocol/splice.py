@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -11,6 +12,8 @@ from gateway.protocol.codes import INTERNAL_ERROR
 from gateway.protocol.envelope import dump, members
 from gateway.protocol.errors import Refusal
 
+# Longer names are no words of a protocol, and a cache of them would be a store for clients.
+_SHORT: Final = 64
 Parts = dict[str, bytes | msgspec.Raw]
 
 
@@ -65,8 +68,16 @@ def put_together(parts: Parts) -> bytes:
     return b"{" + b",".join([b"%b:%b" % (_name(name), part) for name, part in parts.items()]) + b"}"
 
 
-@lru_cache(maxsize=1024)
 def _name(name: str) -> bytes:
+    return _short_name(name) if len(name) <= _SHORT else _spelt(name)
+
+
+@lru_cache(maxsize=1024)
+def _short_name(name: str) -> bytes:
+    return _spelt(name)
+
+
+def _spelt(name: str) -> bytes:
     try:
         return dump(name)
     except UnicodeEncodeError:

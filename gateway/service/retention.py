@@ -23,9 +23,9 @@ class Retention:
 
     def ended(self, task: Task) -> None:
         """Remember a task that has just ended."""
-        if task.keep_alive is None or len(self._due) >= self._capacity:
+        over = task.expires_at
+        if over is None or len(self._due) >= self._capacity:
             return
-        over = (task.ended_at or task.updated_at) + task.keep_alive
         heapq.heappush(self._due, (over, task.key.digest, task.key))
         self._tasks[task.key] = task
 

@@ -43,9 +43,8 @@ _LOST: Final = Ending(
     "lost",
     "the task is gone",
 )
-_TAKEN: Final = Ending(
-    Outcome(status="failed", error="The task was taken over by another replica"), "lost", "taken over"
-)
+# Whoever has it now answers: the stream ends without a response, its client reads on elsewhere.
+_TAKEN: Final = Ending(Outcome(status="cancelled"), "lost", "another replica has the task")
 
 
 class _TaskGone(Exception):
@@ -101,7 +100,8 @@ class Running:
             self._work.uncancel()
             ending = self._stop
         except _TaskGone:
-            ending = self._stop or _LOST
+            self._settling = True
+            ending = self._stop or await self._found_gone()
             self._recorded = True
         self._settling = True
         try:
@@ -138,13 +138,25 @@ class Running:
 
     def compare(self, task: Task | None) -> None:
         """Take note of what the store says of the task now; stop the call where it is ours no more."""
+        ending = self._elsewhere_ended(task)
+        if ending is not None:
+            self.stop(ending, recorded=True)
+
+    def _elsewhere_ended(self, task: Task | None) -> Ending | None:
         if task is None:
-            self.stop(_LOST, recorded=True)
-        elif task.ended:
+            return _LOST
+        if task.ended:
             words = task.error or "ended elsewhere"
-            self.stop(Ending(Outcome(status=task.status, error=words), "cancelled", words), recorded=True)
-        elif (task.owner, task.epoch) != (self._claim.owner, self._claim.epoch):
-            self.stop(_TAKEN, recorded=True)
+            return Ending(Outcome(status=task.status, error=words), "cancelled", words)
+        ours = (task.owner, task.epoch) == (self._claim.owner, self._claim.epoch)
+        return None if ours else _TAKEN
+
+    async def _found_gone(self) -> Ending:
+        """Find out why the store takes nothing more for this task."""
+        try:
+            return self._elsewhere_ended(await self._store.get(self.task.key)) or _TAKEN
+        except StoreAway:
+            return _LOST
 
     async def answer(self, message: bytes, relay: str = "") -> None:
         """Send the client's answer (with the upstream's id) upstream."""

@@ -18,9 +18,9 @@ from gateway.service.listeners import Listeners
 from gateway.service.order import Order, ServiceLimits
 from gateway.service.running import Ending, Running
 from gateway.service.witness import Witness
-from gateway.store.port import Bus, Command, Exists, Full, Store
+from gateway.store.port import Bus, Claim, Command, Exists, Full, Store
 from gateway.tasks import call
-from gateway.tasks.model import Outcome, Scope, Task, TaskKey
+from gateway.tasks.model import Outcome, Pending, Scope, Task, TaskKey
 
 _log: Final = logging.getLogger("gateway.service")
 Closer = Callable[[], Awaitable[None]]
@@ -187,15 +187,27 @@ class TaskService:
         message = call.readdressed(message, pending.upstream_id)
         running = self._running.get(task.key)
         if running is None:
-            command = Command("answer", task.key, message, relay_id=relay_id)
-            await self._bus.send(task.owner, command)
-            return True
+            if task.owner != self.replica:
+                await self._answer_afar(task, pending, message)
+            return task.owner != self.replica
         running.moved(task)
         try:
             await running.answer(message, relay_id)
         except UpstreamLost as lost:
             _log.warning("an answer did not reach the upstream: %s", lost)
         return True
+
+    async def _answer_afar(self, task: Task, pending: Pending, message: bytes) -> None:
+        """Send an answer to the replica that runs the task; where nobody hears it, it was not taken."""
+        command = Command("answer", task.key, message, relay_id=pending.relay_id)
+        try:
+            heard = await self._bus.send(task.owner, command)
+        except StoreAway:
+            heard = False
+        if not heard:
+            with suppress(IllegalMove):
+                await self._store.ask(task.key, Claim(task.owner, task.epoch), pending)
+            raise StoreAway("the replica that runs the task cannot be reached")
 
     async def follow(self, key: TaskKey, after: str | None) -> AsyncGenerator[News | None, None]:
         """Yield a task's news from an offset of its log, then what happens, the final response last.

@@ -106,11 +106,11 @@ class Desk:
             if after is None and behind:
                 return None
             if after is None:
-                raise _bad_cursor()
+                raise dialect.bad_cursor()
         try:
             tasks, place = await self._service.page(scope, after, PAGE)
         except Refusal as refusal:
-            raise _bad_cursor() from refusal
+            raise dialect.bad_cursor() from refusal
         if behind and place is None:
             if not tasks and cursor is None:
                 return None
@@ -147,10 +147,6 @@ def _open_cursor(scope: Scope, cursor: str) -> str | None:
         text = ""
     tag, _, place = text.partition("|")
     return place if tag == scope.tag and place.isascii() and place.isalnum() else None
-
-
-def _bad_cursor() -> Refusal:
-    return Refusal(INVALID_PARAMS, "Failed to list tasks: Cursor is invalid")
 
 
 def _is_behind(scope: Scope, cursor: str | None) -> bool:

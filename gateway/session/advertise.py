@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from gateway.protocol.envelope import dump, members, text_of
-from gateway.protocol.splice import set_member
+from gateway.dialects.port import Dialect
+from gateway.protocol.envelope import members, text_of
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -16,16 +18,10 @@ class Opened(msgspec.Struct, frozen=True):
     own_tasks: bool
 
 
-def advertise(message: bytes, capability: dict[str, dict[str, bool]]) -> Opened | None:
-    """Add the tasks capability to an `initialize` response (SEP-1686 section 2).
-
-    What the upstream says of its own tasks stays. `None` where the message carries no result.
-    """
+def advertise(message: bytes, dialect: Dialect, methods: Sequence[str]) -> Opened | None:
+    """Say in an `initialize` response which methods may be tasks; `None` where it carries no result."""
     result = members(message).get("result")
     if result is None:
         return None
-    found = members(result)
-    own = members(found.get("capabilities")).get("tasks")
-    for category, names in capability.items():
-        message = set_member(message, ("result", "capabilities", "tasks", category), dump(names))
-    return Opened(message, text_of(found.get("protocolVersion")) or "", own is not None)
+    version = text_of(members(result).get("protocolVersion")) or ""
+    return Opened(dialect.advertise(message, methods), version, dialect.knows_tasks(message))

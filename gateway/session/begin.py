@@ -115,7 +115,8 @@ def _new_task(visit: Visit, dialect: Dialect, policy: Policy, key: TaskKey, ask:
         keep_alive=grant_keep_alive(policy, ask.keep_alive, wanted_forever=ask.forever),
         poll_interval=policy.poll_interval,
         timeout=policy.timeout,
-        first_status="submitted",
+        first_status=dialect.manner.first_status,
+        kept_from=dialect.manner.kept_from,
     )
 
 

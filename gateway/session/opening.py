@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncGenerator
 from typing import Final
 
+from gateway.dialects.port import Dialect
 from gateway.protocol import sse
 from gateway.protocol.envelope import peek
 from gateway.protocol.errors import Refusal, UpstreamLost
@@ -26,9 +27,10 @@ MAX_ANSWER: Final = 4 * 1024 * 1024
 class Opening:
     """Opens sessions."""
 
-    def __init__(self, sealer: Sealer, book: SessionBook) -> None:
+    def __init__(self, sealer: Sealer, book: SessionBook, dialect: Dialect) -> None:
         self._sealer = sealer
         self._book = book
+        self._dialect = dialect
 
     async def open(self, visit: Visit) -> Outbound:
         """Send `initialize` to the upstream; raise `Refusal` where that cannot be reached."""
@@ -59,7 +61,7 @@ class Opening:
         return self._over_link(visit, tag, found[1])
 
     def _over_link(self, visit: Visit, tag: str, first: bytes) -> Outbound:
-        opened = advertise(first, visit.served.capability)
+        opened = advertise(first, self._dialect, visit.served.taskable)
         if opened is None:
             return json_answer(first)
         session = self._session(visit, tag, opened, link=True, upstream_id=None)
@@ -73,7 +75,7 @@ class Opening:
         if kind.startswith(EVENT_STREAM):
             return await self._over_events(visit, tag, reply)
         body = await reply.read(MAX_ANSWER)
-        opened = advertise(body, visit.served.capability)
+        opened = advertise(body, self._dialect, visit.served.taskable)
         if opened is None:
             return Answer(200, body, to_client(reply.headers))
         session = self._session(visit, tag, opened, link=False, upstream_id=upstream_id)
@@ -88,7 +90,7 @@ class Opening:
         async for chunk in chunks:
             events = _feed(parser, chunk)
             for event in events:
-                opened = _opened_by(event.data, visit)
+                opened = self._opened_by(event.data, visit)
                 if opened is None:
                     earlier.append(Wire(event.data, event.id))
                     continue
@@ -97,6 +99,14 @@ class Opening:
                 headers = [(SESSION, self._sealer.seal(session))]
                 return Stream(await begun(_ended(earlier, reply)), [*_kept(reply), *headers])
         return Stream(await begun(_ended(earlier, reply)), _kept(reply))
+
+    def _opened_by(self, data: bytes, visit: Visit) -> Opened | None:
+        try:
+            if peek(data).kind != "response":
+                return None
+        except Refusal:
+            return None
+        return advertise(data, self._dialect, visit.served.taskable)
 
     def _session(
         self, visit: Visit, tag: str, opened: Opened, link: bool, upstream_id: str | None
@@ -123,15 +133,6 @@ def _feed(parser: sse.Parser, chunk: bytes) -> list[sse.Event]:
         return parser.feed(chunk)
     except ValueError as wrong:
         raise UpstreamLost(f"its event stream is broken ({wrong})") from None
-
-
-def _opened_by(data: bytes, visit: Visit) -> Opened | None:
-    try:
-        if peek(data).kind != "response":
-            return None
-    except Refusal:
-        return None
-    return advertise(data, visit.served.capability)
 
 
 async def _ended(wires: list[Wire], reply: Reply) -> AsyncGenerator[Wire | bytes, None]:

@@ -26,7 +26,6 @@ from gateway.upstream.port import Link
 _log: Final = logging.getLogger("gateway.session")
 Write = Callable[[bytes], Awaitable[None]]
 _LOOK_UPS_AT_ONCE: Final = 64
-_LOOK_UPS: Final = frozenset({"tasks/get", "tasks/result", "tasks/list", "tasks/delete"})
 
 
 class Pipe:
@@ -74,7 +73,7 @@ class Pipe:
         if envelope.method == "initialize":
             self._initialize = envelope.id
         visit = Visit(self._served, inbound, self._session, self._scope, envelope, self._link)
-        if envelope.method in _LOOK_UPS:
+        if self._router.dialect.is_about(envelope.method):
             # A look-up may wait for the store; what the client sends next need not.
             await self._looking_up.acquire()
             self._crew.spawn(self._look_up(visit, envelope), envelope.method)
@@ -152,7 +151,7 @@ class Pipe:
         if envelope.kind != "response" or envelope.id != self._initialize:
             return message
         self._initialize = None
-        opened = advertise(message, self._served.capability)
+        opened = advertise(message, self._router.dialect, self._served.taskable)
         if opened is None:
             return message
         self._session = Session(

@@ -52,7 +52,7 @@ class Router:
     def __init__(self, rooms: Rooms, served: Mapping[str, Served], dialect: Dialect) -> None:
         self._rooms = rooms
         self._served = served
-        self._dialect = dialect
+        self.dialect = dialect
 
     async def post(self, inbound: Inbound) -> Outbound:
         """Take one message."""
@@ -129,16 +129,16 @@ class Router:
             return await pass_on(visit)
         if envelope.kind == "notification":
             return await self._notification(visit, envelope)
-        about = self._dialect.read_about(envelope)
+        about = self.dialect.read_about(envelope)
         if about is not None:
-            return await self._rooms.desk.answer(visit, self._dialect, about)
+            return await self._rooms.desk.answer(visit, self.dialect, about)
         return await self._request(visit, envelope)
 
     async def _request(self, visit: Visit, envelope: Envelope) -> Outbound:
-        if self._dialect.wants_task(envelope):
+        if self.dialect.wants_task(envelope):
             policy = self._policy(visit, envelope)
             if policy.mode != "forbidden" and visit.scope is not None:
-                return await self._rooms.beginning.begin(visit, self._dialect, policy, visit.scope)
+                return await self._rooms.beginning.begin(visit, self.dialect, policy, visit.scope)
         elif visit.served.plain_may_be_refused:
             policy = self._policy(visit, envelope)
             if policy.mode == "required" and policy.refuse_plain:

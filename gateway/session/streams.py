@@ -26,8 +26,9 @@ from gateway.upstream.port import Link, Reply
 
 _log: Final = logging.getLogger("gateway.session")
 EVENT_MARK: Final = "mtg-"
+END: Final = "end"
 MAX_EVENT: Final = 64 * 1024 * 1024
-_EVENT_ID: Final = re.compile(r"([0-9a-f]{32})_([0-9a-z-]{0,64})")
+_EVENT_ID: Final = re.compile(r"([0-9a-f]{32})_(0|end|[0-9]{1,19}-[0-9]{1,19})")
 _EVENT_END: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 Dialects = Mapping[DialectName, Dialect]
 
@@ -38,7 +39,9 @@ def event_id(news: News) -> str | None:
 
 
 def read_event_id(ident: str, scope: Scope) -> tuple[TaskKey, str | None]:
-    """Return the task and the offset of an event id of ours; `None` is the start of the log.
+    """Return the task and the offset of an event id of ours.
+
+    `None` is the start of the log, `END` behind the final response.
 
     Raises `Refusal` where it only looks like one.
     """
@@ -46,7 +49,7 @@ def read_event_id(ident: str, scope: Scope) -> tuple[TaskKey, str | None]:
     if found is None:
         raise Refusal(INVALID_PARAMS, "Last-Event-ID is not an event id of this server", status=400)
     digest, offset = found.groups()
-    return TaskKey.from_digest(scope, digest), None if offset in ("", "0") else offset
+    return TaskKey.from_digest(scope, digest), None if offset == "0" else offset
 
 
 def to_wire(news: News, dialects: Dialects) -> Wire | None:
@@ -84,7 +87,12 @@ async def task_stream(running: Running, dialects: Dialects) -> AsyncGenerator[Wi
 async def resumed_stream(
     service: TaskService, key: TaskKey, after: str | None, dialects: Dialects
 ) -> AsyncGenerator[Wire | bytes, None]:
-    """Yield the rest of a task's stream from an offset of its log (2025-11-25 "Resumability")."""
+    """Yield the rest of a task's stream from an offset of its log (2025-11-25 "Resumability").
+
+    Behind the final response nothing is left.
+    """
+    if after == END:
+        return
     async with aclosing(service.follow(key, after)) as news_of_it:
         async for news in news_of_it:
             wire = KEEP_ALIVE if news is None else to_wire(news, dialects)

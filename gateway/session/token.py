@@ -21,7 +21,8 @@ MARK: Final = "mtg1."
 MAX_TOKEN: Final = 7000
 _MAX_PLAIN: Final = 64 * 1024
 _NONCE: Final = 12
-_CACHE: Final = 20_000
+_CACHE: Final = 10_000
+_LARGE: Final = 4096
 
 
 class Session(msgspec.Struct, frozen=True, array_like=True):
@@ -101,6 +102,8 @@ class Sealer:
             return None
 
     def _remember(self, token: str, session: Session) -> None:
+        if len(session.initialize or b"") > _LARGE:
+            return
         if len(self._opened) >= _CACHE:
             self._opened.pop(next(iter(self._opened)))
         self._opened[token] = session

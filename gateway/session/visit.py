@@ -19,7 +19,7 @@ from gateway.upstream.port import Channel, Link, Upstream
 class Served(msgspec.Struct, frozen=True):
     """An upstream as the session room serves it.
 
-    `capability` is what `initialize` answers gain; `plain_may_be_refused` says that some rule
+    `taskable` are the methods that some rule lets be tasks; `plain_may_be_refused` says that some rule
     refuses calls without task metadata. `called` hears of each plain exchange: method, outcome and
     the seconds until its head was in.
     """
@@ -28,7 +28,7 @@ class Served(msgspec.Struct, frozen=True):
     upstream: Upstream
     policies: PolicyBook
     scope_mode: ScopeMode
-    capability: dict[str, dict[str, bool]]
+    taskable: tuple[str, ...]
     plain_may_be_refused: bool
     called: Callable[[str, str, float], None]
 

@@ -68,10 +68,11 @@ class RedisBus:
         state = "closed" if self._closed else "listening" if self._listening else "idle"
         return f"<RedisBus {state}, {len(self._bells)} tasks watched, {self._commands.qsize()} commands>"
 
-    async def send(self, owner: str, command: Command) -> None:
-        """Send a command to a replica; raise `StoreAway`."""
+    async def send(self, owner: str, command: Command) -> bool:
+        """Send a command to a replica; tell whether anybody heard it; raise `StoreAway`."""
         words = (b"PUBLISH", self._link.keys.commands(owner), records.pack_command(command))
-        await self._link.quick.ask(words)
+        (heard,) = await self._link.quick.ask(words)
+        return bool(heard)
 
     async def send_all(self, command: Command) -> None:
         """Send a command to every replica, this one among them; raise `StoreAway`."""

@@ -187,8 +187,8 @@ class Bus(Protocol):
     Delivery is best effort; the store holds the truth.
     """
 
-    async def send(self, owner: str, command: Command) -> None:
-        """Send a command to a replica."""
+    async def send(self, owner: str, command: Command) -> bool:
+        """Send a command to a replica; tell whether anybody heard it."""
         ...
 
     async def send_all(self, command: Command) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from gateway.store.port import Command, CommandKind
 from gateway.tasks.model import (
     DialectName,
+    KeptFrom,
     LogEntry,
     NewTask,
     Outcome,
@@ -37,6 +38,7 @@ class _Made(msgspec.Struct, frozen=True):
     session: bytes
     request_id: bytes
     poll_interval: int | None
+    kept_from: KeptFrom = "end"
 
 
 class _Ordered(msgspec.Struct, frozen=True):
@@ -89,6 +91,7 @@ def pack_made(new: NewTask) -> bytes:
             session=text_out(new.session),
             request_id=new.request_id,
             poll_interval=new.poll_interval,
+            kept_from=new.kept_from,
         )
     )
 
@@ -144,6 +147,7 @@ def read_task(scope: Scope, packed: bytes) -> Task:
         session=text_in(made.session),
         request_id=made.request_id,
         poll_interval=made.poll_interval,
+        kept_from=made.kept_from,
         version=int(values[0] or 0),
         keep_alive=_number(values[2]),
         timeout=int(values[3] or 0),

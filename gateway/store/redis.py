@@ -74,6 +74,7 @@ class RedisStore:
                 records.text_out(key.task_id),
                 b"%d" % bounds.active,
                 b"%d" % bounds.stored,
+                new.kept_from.encode(),
             ),
         )
         refused = _refused(reply, bounds)

@@ -10,12 +10,22 @@ import msgspec
 
 Status = Literal["submitted", "working", "input_required", "completed", "failed", "cancelled", "unknown"]
 DialectName = Literal["a", "b", "c"]
+KeptFrom = Literal["end", "creation"]
 
 RECORD_VERSION = 1
+_SHORT = 64
+
+
+def _digest(task_id: str) -> str:
+    return _short_digest(task_id) if len(task_id) <= _SHORT else _hashed(task_id)
 
 
 @lru_cache(maxsize=10_000)
-def _digest(task_id: str) -> str:
+def _short_digest(task_id: str) -> str:
+    return _hashed(task_id)
+
+
+def _hashed(task_id: str) -> str:
     return hashlib.sha256(task_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -48,10 +58,7 @@ class TaskKey(msgspec.Struct, frozen=True):
     @property
     def digest(self) -> str:
         """The task id as 32 hex digits: bounded, without odd characters; for keys and event ids."""
-        return (
-            self.known_digest
-            or hashlib.sha256(self.task_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        )
+        return self.known_digest or _digest(self.task_id)
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -71,8 +78,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a task.
 
     Times are milliseconds since the epoch by the store's clock; durations are milliseconds;
-    `keep_alive` of `None` is without end. `request_id` is the client's id of the original request
-    as JSON bytes, `session` the tag of the session that asked. `version` is the stored form's.
+    `keep_alive` of `None` is without end, and is counted from `kept_from`. `request_id` is the
+    client's id of the original request as JSON bytes, `session` the tag of the session that asked.
+    `version` is the stored form's.
     """
 
     key: TaskKey
@@ -88,6 +96,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int | None = None
     ended_at: int | None = None
     keep_alive: int | None
+    kept_from: KeptFrom = "end"
     poll_interval: int | None
     timeout: int
     error: str | None = None
@@ -103,6 +112,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the task has reached a terminal status."""
         return self.status in ("completed", "failed", "cancelled", "unknown")
 
+    @property
+    def expires_at(self) -> int | None:
+        """When a task that has ended is dropped; `None` for never, and for one that has not ended."""
+        if self.keep_alive is None or self.ended_at is None:
+            return None
+        since = self.created_at if self.kept_from == "creation" else self.ended_at
+        return max(self.ended_at, since + self.keep_alive)
+
 
 class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a task before the store has seen it; units as in `Task`."""
@@ -115,6 +132,7 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     request_id: bytes
     keep_alive: int | None
+    kept_from: KeptFrom = "end"
     poll_interval: int | None
     timeout: int
     first_status: Status

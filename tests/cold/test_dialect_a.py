@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.dialects.port import About, Ask
-from gateway.dialects.sep1686 import RELATED_KEY, TASK_KEY, Sep1686, bad_cursor, capability
+from gateway.dialects.sep1686 import RELATED_KEY, TASK_KEY, Sep1686
 from gateway.protocol.envelope import Envelope, peek
 from gateway.protocol.errors import Refusal
 from gateway.tasks.model import Outcome
@@ -176,7 +176,7 @@ def test_reading_a_request_about_tasks_ends_in_one_or_a_refusal(params: Any) -> 
 def test_a_cursor_that_cannot_be_read_is_no_first_page(cursor: str) -> None:
     with pytest.raises(Refusal) as caught:
         DIALECT.read_about(request(f'{{"cursor":{cursor}}}', "tasks/list"))
-    assert caught.value.message == bad_cursor().message
+    assert caught.value.message == DIALECT.bad_cursor().message
 
 
 @pytest.mark.parametrize(
@@ -225,10 +225,11 @@ def test_a_result_that_is_no_object_stays_as_it_is() -> None:
 
 
 def test_capabilities_are_booleans_by_category() -> None:
-    found = capability(["tools/call", "resources/read", "resources/list", "prompts/get"])
-    assert found == {
+    methods = ["tools/call", "resources/read", "resources/list", "prompts/get"]
+    found = json.loads(DIALECT.advertise(b'{"result":{}}', methods))
+    assert found["result"]["capabilities"]["tasks"] == {
         "tools": {"call": True},
         "resources": {"read": True, "list": True},
         "prompts": {"get": True},
     }
-    assert capability([]) == {}
+    assert DIALECT.advertise(b'{"result":{}}', []) == b'{"result":{}}'

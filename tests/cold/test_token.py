@@ -151,5 +151,5 @@ def test_I10_the_sessions_that_a_sealer_remembers_are_bounded() -> None:
     first = sealer.seal(ONE)
     for number in range(20_001):
         sealer.seal(msgspec.structs.replace(ONE, tag=str(number)))
-    assert repr(sealer) == "<Sealer, 20000 known>"
+    assert repr(sealer) == "<Sealer, 10000 known>"
     assert sealer.open(first) == ONE

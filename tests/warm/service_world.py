@@ -174,10 +174,13 @@ class Replica:
 
     async def die(self) -> None:
         """Vanish as a killed process does: nothing is stored, nothing is told."""
-        for running in self.service.running:
-            work = running._work  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - a kill asks nobody
-            if work is not None:
+        name = "calls: "
+        works = [task for task in asyncio.all_tasks() if task.get_name().startswith(name)]
+        own = {f"{name}{running.task.key.digest}" for running in self.service.running}
+        for work in works:
+            if work.get_name() in own:
                 work.cancel()
+        await asyncio.wait([work for work in works if work.get_name() in own])
         await self.close()
 
     async def close(self) -> None:

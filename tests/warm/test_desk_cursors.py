@@ -80,7 +80,7 @@ class Room:
             upstream=NoUpstream(),
             policies=PolicyBook(default=Policy()),
             scope_mode="principal",
-            capability={},
+            taskable=(),
             plain_may_be_refused=False,
             called=lambda _method, _outcome, _seconds: None,
         )

@@ -140,7 +140,7 @@ async def test_I6_a_question_that_was_answered_elsewhere_is_not_offered_again(
         channel.ask(f"q{number}")
         asked = await question_on(feed)
         answer = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": {"n": number}}).encode()
-        await two.service.answer(ALICE, asked["id"], answer)
+        assert await two.service.answer(ALICE, asked["id"], answer)
         assert (await channel.heard(number + 1)).get("result") == {"n": number}
     assert running.unanswered() == []
     channel.finish()

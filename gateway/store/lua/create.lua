@@ -1,7 +1,8 @@
 -- Store a new task, unless the scope has one of that id or as many as it may.
 -- KEYS  a scope's and a task's (shared_scope)
 -- ARGV  3 owner, 4 what is known of it (msgpack), 5 keep-alive ms or '', 6 time limit ms, 7 first status,
---       8 field of its request, 9 task id, 10 bound of active tasks, 11 bound of stored tasks
+--       8 field of its request, 9 task id, 10 bound of active tasks, 11 bound of stored tasks,
+--       12 what the keep-alive is counted from, 'end' or 'creation'
 -- Returns the record; '=' where it exists; '<active' or '<stored' where a bound is met.
 
 local now_us = micros()
@@ -14,7 +15,8 @@ if redis.call('ZCOUNT', EXPIRIES, '(' .. whole(now), '+inf') >= tonumber(ARGV[11
 forget(DIGEST)
 redis.call('DEL', OUTCOME, LOG)
 redis.call('HSET', RECORD, 'version', '1', 'made', ARGV[4], 'keep_alive', ARGV[5], 'timeout', ARGV[6],
-           'status', ARGV[7], 'created', whole(now), 'updated', whole(now), 'owner', ARGV[3], 'epoch', '1')
+           'status', ARGV[7], 'created', whole(now), 'updated', whole(now), 'owner', ARGV[3], 'epoch', '1',
+           'kept_from', ARGV[12])
 -- The place in the index grows even if the clock does not, so that a cursor never skips a later task.
 local last = redis.call('ZREVRANGE', INDEX, 0, 0, 'WITHSCORES')
 local place = now_us

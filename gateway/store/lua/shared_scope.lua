@@ -85,7 +85,7 @@ local function keep_running(now)
   sweep(now, true)
 end
 
--- The end of a task: nothing is pending, it is not active, and its keep-alive begins. Returns the record.
+-- The end of a task: nothing is pending, it is not active, and only its keep-alive is left. Returns the record.
 local function settle(now)
   local fields = redis.call('HKEYS', RECORD)
   for _, field in ipairs(fields) do
@@ -94,14 +94,15 @@ local function settle(now)
   redis.call('HSET', RECORD, 'ended', whole(now), 'waiting', '0')
   redis.call('SREM', ACTIVE, DIGEST)
   local packed = pack_record(RECORD)
-  local keep_alive = redis.call('HGET', RECORD, 'keep_alive')
-  if keep_alive == '' then
+  local life = redis.call('HMGET', RECORD, 'keep_alive', 'kept_from', 'created')
+  local since = life[2] == 'creation' and tonumber(life[3]) or now
+  if life[1] == '' then
     keep_until(FOREVER)
-  elseif tonumber(keep_alive) <= 0 then
+  elseif since + tonumber(life[1]) <= now then
     redis.call('DEL', RECORD, OUTCOME, LOG)
     forget(DIGEST)
   else
-    keep_until(math.min(now + tonumber(keep_alive), FOREVER - 1))
+    keep_until(math.min(since + tonumber(life[1]), FOREVER - 1))
   end
   sweep(now)
   ring()
