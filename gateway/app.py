@@ -152,6 +152,10 @@ class House:
         self.metrics.upstream_calls.labels(upstream, name, outcome).inc()
         self.metrics.upstream_call_seconds.labels(upstream, name).observe(seconds)
 
+    def count_message(self, upstream: str, method: str, outcome: str) -> None:
+        """Count one message of a client on a pipe."""
+        self.metrics.requests.labels(upstream, method_class(method), outcome).inc()
+
     async def _drop_links(self, tag: str) -> None:
         for served in self.served.values():
             if served.upstream.links is not None:
@@ -179,7 +183,7 @@ class House:
             opening=Opening(sealer, book, self.dialect),
             beginning=Beginning(self.service, self.rates, self.dialects, limits.task_id_bytes),
             desk=Desk(self.service, self.rates, self.dialects, self.witness, self.clock),
-            listening=Listening(self.service, self.crew, self.clock, self.dialects),
+            listening=Listening(self.service, self.rates, self.crew, self.clock, self.dialects),
             service=self.service,
         )
         return Router(rooms, self.served, self.dialect)

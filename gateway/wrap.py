@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from gateway.app import House, command_options
 from gateway.front.stdio import StdioDoor
 from gateway.protocol.errors import UpstreamLost
-from gateway.session.pipe import Pipe
+from gateway.session.pipe import Outlet, Pipe
 from gateway.upstream.link import MessageLink
 from gateway.upstream.options import CommandOptions
 from gateway.upstream.stdio import open_pipe
@@ -49,7 +50,8 @@ async def wrap(house: House, stop: asyncio.Event) -> int:
     link = await open_pipe(_in_place(command_options(name, house.config)), house.clock, warden)
     door = StdioDoor(house.config.limits.request_bytes)
     await door.open()
-    pipe = Pipe(house.router, served, link, house.principals, house.dialects, door.write)
+    outlet = Outlet(door.write, partial(house.count_message, name))
+    pipe = Pipe(house.router, served, link, house.principals, house.dialects, outlet)
     upstream = house.crew.spawn(pipe.forward_upstream(), "from the server")
     asks = house.crew.spawn(pipe.forward_asks(house.service), "asks")
     reading = house.crew.spawn(door.read_all(pipe), "from the client")

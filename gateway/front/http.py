@@ -63,7 +63,7 @@ class HttpDoor:
         """Answer one HTTP request; whatever happens, the client gets an answer."""
         upstream = self._paths.get(request.path)
         if upstream is None:
-            words = f"No MCP endpoint at this path; there is {', '.join(sorted(self._paths))}"
+            words = "No MCP endpoint at this path; upstreams are at /<upstream>/mcp"
             return refused(None, Refusal(INVALID_REQUEST, words, status=404))
         greet(request)
         inbound = Inbound(upstream, request.method, _headers(request))

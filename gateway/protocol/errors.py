@@ -57,13 +57,21 @@ class UpstreamLost(GatewayError):
     """The upstream did not answer as a server must; the message says how, in words for a person.
 
     `status` is the HTTP status of the upstream's refusal where there was one; `sent` is false only
-    where the upstream surely never saw the request.
+    where the upstream surely never saw the request; `where` is its address, which clients need not
+    know.
     """
 
-    def __init__(self, message: str, *, status: int | None = None, sent: bool = True) -> None:
+    def __init__(
+        self, message: str, *, status: int | None = None, sent: bool = True, where: str = ""
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.sent = sent
+        self.where = where
+
+    def tell(self) -> str:
+        """Return the words for operators, with the address."""
+        return f"{self} ({self.where})" if self.where else str(self)
 
 
 class ConfigError(GatewayError):

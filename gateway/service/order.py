@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from gateway.protocol.headers import Headers
@@ -15,13 +17,15 @@ class Order(msgspec.Struct, kw_only=True):
     """One request that is to become a task.
 
     `message` is the request as the upstream shall get it, but for id and progress token, which the
-    service sets; `params` are its raw parameters; `headers` go with all that is sent for it.
+    service sets; `headers` go with all that is sent for it. `reach` finds the channel again where a
+    second attempt is made.
     """
 
     new: NewTask
     policy: Policy
     message: bytes
     channel: Channel
+    reach: Callable[[], Awaitable[Channel | None]]
     headers: Headers
 
 

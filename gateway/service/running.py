@@ -24,6 +24,7 @@ from gateway.tasks.model import Outcome, Pending, Task
 
 _log: Final = logging.getLogger("gateway.service")
 _NOTE_SECONDS: Final = 1.0
+_SERVER_FAULT: Final = 500
 _RETRY_SECONDS: Final = (1.0, 5.0)
 _FAREWELL_SECONDS: Final = 5.0
 _BACKOFF: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -191,6 +192,7 @@ class Running:
         except TimeoutError:
             ending = Ending(call.timed_out(self.task.timeout), "timed_out", "timed out")
         except UpstreamLost as lost:
+            _log.warning("upstream lost during %r: %s", self.task.key.task_id, lost.tell())
             ending = Ending(call.lost(str(lost)), "upstream_lost")
         except Refusal as refusal:
             ending = Ending(call.lost(refusal.message), "upstream_lost")
@@ -217,9 +219,19 @@ class Running:
                 try:
                     return await self._exchange()
                 except UpstreamLost as lost:
+                    if lost.status is not None and lost.status < _SERVER_FAULT:
+                        raise
                     _log.warning("%r is tried again: %s", self.task.key.task_id, lost)
-                    await self._clock.sleep(seconds)
+                await self._take_back_asks()
+                await self._clock.sleep(seconds)
+                self.order.channel = await self.order.reach() or self.order.channel
         return await self._exchange()
+
+    async def _take_back_asks(self) -> None:
+        """Withdraw what the lost attempt asked: nobody is there to take the answers."""
+        for pending in self.task.pending:
+            message = call.cancel_message(pending.relay_id, "the call is made again")
+            await self._drop(call.Heard("withdrawn", message, upstream_id=pending.upstream_id))
 
     async def _exchange(self) -> Ending:
         self._sent = True
@@ -275,7 +287,7 @@ class Running:
             )
             return
         self._asked += 1
-        relay = call.relay_id(self.task.key, self._asked)
+        relay = call.relay_id(self.task.key, self._claim.epoch, self._asked)
         pending = Pending(relay, heard.upstream_id, heard.method, heard.message)
         try:
             task = await self._store.ask(self.task.key, self._claim, pending)

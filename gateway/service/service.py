@@ -178,8 +178,8 @@ class TaskService:
 
     async def answer(self, scope: Scope, relay_id: str, message: bytes) -> bool:
         """Pass a client's answer on to the upstream; tell whether anybody still waited for it."""
-        digest = relay_id.split(".")[1] if relay_id.count(".") == 2 else ""
-        found = await self._store.take_pending(TaskKey.from_digest(scope, digest), relay_id)
+        key = TaskKey.from_digest(scope, call.relayed_digest(relay_id))
+        found = await self._store.take_pending(key, relay_id)
         if found is None:
             return False
         task, pending = found
@@ -245,7 +245,8 @@ class TaskService:
             try:
                 tasks, place = await self._store.page(scope, place, _PAGE)
             except StoreAway:
-                return False
+                # Nobody knows; a session that stays open harms less than one that is cut off.
+                return True
             if any(task.session == session and not task.ended for task in tasks):
                 return True
             if place is None:
@@ -329,7 +330,8 @@ class TaskService:
                 del self._by_request[name]
             if not self._of_session(task.session):
                 closer = self._closers.pop(task.session, None)
-                if closer is not None:
+                # Another replica may run a task of the session yet; the last one closes.
+                if closer is not None and not await self.runs_for(task.key.scope, task.session):
                     await closer()
 
     def _of_session(self, session: str) -> list[Running]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from gateway.hooks.port import TaskEnded
 from gateway.observe.logs import TaskEvent, TaskLog
@@ -10,6 +11,17 @@ from gateway.observe.metrics import Metrics
 from gateway.service.retention import Retention
 from gateway.tasks.call import FinishedLabel
 from gateway.tasks.model import Scope, Task
+
+_CALLS: Final[dict[FinishedLabel, str]] = {
+    "completed": "ok",
+    "tool_error": "error",
+    "rpc_error": "error",
+    "too_large": "error",
+    "timed_out": "timed_out",
+    "upstream_lost": "lost",
+    "lost": "lost",
+    "cancelled": "cancelled",
+}
 
 
 class Witness:
@@ -119,10 +131,10 @@ class Witness:
         """A bound was met."""
         self._metrics.limits_hit.labels(limit).inc()
 
-    def called(self, task: Task, outcome: str, seconds: float) -> None:
+    def called(self, task: Task, label: FinishedLabel, seconds: float) -> None:
         """An upstream call for a task is over."""
         upstream = task.key.scope.upstream
-        self._metrics.upstream_calls.labels(upstream, task.method, outcome).inc()
+        self._metrics.upstream_calls.labels(upstream, task.method, _CALLS[label]).inc()
         self._metrics.upstream_call_seconds.labels(upstream, task.method).observe(seconds)
 
     def _tell(self, event: TaskEvent, task: Task, reason: str | None = None) -> None:

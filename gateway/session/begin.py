@@ -56,6 +56,7 @@ class Beginning:
             policy=policy,
             message=dialect.strip(visit.request.raw),
             channel=channel,
+            reach=lambda: find_channel(visit),
             headers=to_upstream(visit.inbound.headers),
         )
         only_final = not visit.inbound.accepts_events

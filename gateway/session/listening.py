@@ -12,6 +12,7 @@ from gateway.aio.spawn import Crew
 from gateway.protocol.errors import UpstreamLost
 from gateway.protocol.headers import EVENT_STREAM, LAST_EVENT_ID
 from gateway.service.service import TaskService
+from gateway.session.begin import check_rate
 from gateway.session.book import session_unknown
 from gateway.session.exchange import Outbound, Relay, Stream
 from gateway.session.plain import client_headers, forward
@@ -27,6 +28,7 @@ from gateway.session.streams import (
     resumed_stream,
 )
 from gateway.session.visit import Visit, find_link
+from gateway.store.port import RateLimits
 from gateway.upstream.port import HttpUpstream, Reply
 
 _HEAD_SECONDS: Final = 1.0
@@ -37,8 +39,11 @@ _NO_STREAM: Final = (405, 501)
 class Listening:
     """Opens streams that no request of the client carries."""
 
-    def __init__(self, service: TaskService, crew: Crew, clock: Clock, dialects: Dialects) -> None:
+    def __init__(
+        self, service: TaskService, rates: RateLimits, crew: Crew, clock: Clock, dialects: Dialects
+    ) -> None:
         self._service = service
+        self._rates = rates
         self._crew = crew
         self._clock = clock
         self._dialects = dialects
@@ -51,6 +56,7 @@ class Listening:
         ident = visit.inbound.header(LAST_EVENT_ID) or ""
         if ident.startswith(EVENT_MARK) and visit.scope is not None:
             key, after = read_event_id(ident, visit.scope)
+            await check_rate(self._rates, "get", visit.scope)
             return Stream(resumed_stream(self._service, key, after, self._dialects))
         if visit.session is None:
             return await forward(visit)

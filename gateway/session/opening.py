@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import AsyncGenerator
 from typing import Final
 
@@ -21,6 +22,7 @@ from gateway.session.visit import Visit
 from gateway.upstream.port import Reply
 
 _TRY_SSE: Final = (400, 404, 405)
+_FAILED: Final = 400
 MAX_ANSWER: Final = 4 * 1024 * 1024
 
 
@@ -38,20 +40,26 @@ class Opening:
         tag = secrets.token_hex(16)
         headers = to_upstream(visit.inbound.headers)
         raw = visit.request.raw
+        began = time.monotonic()
+        outcome = "lost"
         try:
             if upstream.prefers_links:
                 if upstream.links is None:
                     raise UpstreamLost("it offers no way to open a session")
                 _, first = await upstream.links.open(tag, raw, headers)
+                outcome = "ok"
                 return self._over_link(visit, tag, first)
             if upstream.http is None:
                 raise UpstreamLost("it offers no way to open a session")
             reply = await upstream.http.forward("POST", headers, raw)
+            outcome = "ok" if reply.status < _FAILED else "error"
             if reply.status in _TRY_SSE and upstream.links is not None:
                 return await self._fall_back(visit, tag, reply, headers)
             return await self._over_http(visit, tag, reply)
         except UpstreamLost as lost:
             raise unavailable(lost) from lost
+        finally:
+            visit.served.called("initialize", outcome, time.monotonic() - began)
 
     async def _fall_back(self, visit: Visit, tag: str, reply: Reply, headers: Headers) -> Outbound:
         body = await reply.read(MAX_ANSWER)
@@ -119,6 +127,7 @@ class Opening:
             version=opened.version,
             own_tasks=opened.own_tasks,
             initialize=visit.request.raw if link else None,
+            principal=visit.principal,
         )
         self._book.note(session)
         return session

@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Final
 
+import msgspec
+
 from gateway.aio.spawn import Crew
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_REQUEST
 from gateway.protocol.envelope import Envelope, check_depth, is_batch, peek, refusal_response
@@ -25,14 +27,25 @@ from gateway.upstream.port import Link
 
 _log: Final = logging.getLogger("gateway.session")
 Write = Callable[[bytes], Awaitable[None]]
+Count = Callable[[str, str], None]
 _LOOK_UPS_AT_ONCE: Final = 64
+
+
+class Outlet(msgspec.Struct, frozen=True):
+    """What a pipe tells others.
+
+    `write` sends one message to the client and waits while that one does not read; `count` hears of
+    each message's method and outcome.
+    """
+
+    write: Write
+    count: Count
 
 
 class Pipe:
     """The session of a client on a pipe, whose upstream is one link.
 
-    What is not about tasks goes through as the bytes that came. `write` sends one message to the
-    client and waits while that one does not read.
+    What is not about tasks goes through as the bytes that came.
     """
 
     def __init__(
@@ -42,14 +55,15 @@ class Pipe:
         link: Link,
         principals: Principals,
         dialects: Dialects,
-        write: Write,
+        outlet: Outlet,
     ) -> None:
         tag = secrets.token_hex(16)
         self._router = router
         self._served = served
         self._link = link
         self._dialects = dialects
-        self._write = write
+        self._write = outlet.write
+        self._count = outlet.count
         self._session = Session(tag, served.name, None, True, "", False)
         self._scope = principals.scope_of(served.name, served.scope_mode, None, tag)
         self._initialize: bytes | None = None
@@ -88,11 +102,13 @@ class Pipe:
 
     async def forward_asks(self, service: TaskService) -> None:
         """Pass on what running tasks want of the client when no stream of theirs is there."""
-        feed = service.listen(self._session.tag)
-        while (item := await feed.get()) is not None:
-            wire = None if isinstance(item, bytes) else to_wire(item, self._dialects)
-            if wire is not None:
-                await self._write(wire.message)
+        while not service.draining:
+            feed = service.listen(self._session.tag)
+            # A feed that overflowed has ended: the next one is offered what still waits.
+            while (item := await feed.get()) is not None:
+                wire = None if isinstance(item, bytes) else to_wire(item, self._dialects)
+                if wire is not None:
+                    await self._write(wire.message)
 
     async def close(self) -> None:
         """Stop all writing."""
@@ -109,8 +125,10 @@ class Pipe:
             self._looking_up.release()
 
     async def _answer(self, visit: Visit, envelope: Envelope) -> None:
+        outcome = "error"
         try:
             outbound = await self._router.take(visit, envelope)
+            outcome = "ok"
         except Refusal as refusal:
             if envelope.kind == "request":
                 await self._write(refusal_response(envelope.id, refusal))
@@ -125,6 +143,8 @@ class Pipe:
                 await self._write(refusal_response(envelope.id, internal))
         else:
             await self._send(outbound)
+        finally:
+            self._count(envelope.method or "response", outcome)
 
     async def _send(self, outbound: Outbound) -> None:
         match outbound:

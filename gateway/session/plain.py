@@ -111,7 +111,8 @@ def client_headers(visit: Visit, reply: Reply) -> Headers:
 
 
 def unavailable(lost: UpstreamLost) -> Refusal:
-    """Return the refusal for an upstream that did not answer."""
+    """Return the refusal for an upstream that did not answer; its address is for the log alone."""
+    _log.warning("upstream unavailable: %s", lost.tell())
     return Refusal(UPSTREAM_UNAVAILABLE, f"Upstream unavailable: {lost}")
 
 
@@ -124,8 +125,14 @@ async def _over_link(link: Link, visit: Visit) -> Outbound:
         except UpstreamLost as lost:
             raise unavailable(lost) from lost
         return Answer(202)
-    messages = link.exchange(request.raw, headers)
-    return await first_decides(messages, request, inbound)
+    began = time.monotonic()
+    outcome = "lost"
+    try:
+        outbound = await first_decides(link.exchange(request.raw, headers), request, inbound)
+        outcome = "ok"
+        return outbound
+    finally:
+        visit.served.called(request.method, outcome, time.monotonic() - began)
 
 
 async def first_decides(

@@ -6,8 +6,10 @@ import hashlib
 import hmac
 from typing import Literal
 
+from gateway.protocol.codes import INVALID_REQUEST
+from gateway.protocol.errors import Refusal
 from gateway.session.exchange import Inbound
-from gateway.session.token import derive
+from gateway.session.token import Session, derive
 from gateway.tasks.model import Scope
 
 ScopeMode = Literal["principal", "shared"]
@@ -21,12 +23,25 @@ class Principals:
         self._header = header.lower() if header else None
 
     def principal_of(self, inbound: Inbound) -> str | None:
-        """Return the keyed hash of the trusted header or the credential, `None` for nobody."""
+        """Return the keyed hash of the trusted header or the credential, `None` for nobody.
+
+        Raises `Refusal` where the trusted header comes twice: one of them is the client's own.
+        """
         if self._header is not None:
-            name = inbound.header(self._header)
-            return self._hash("header", name) if name else None
+            names = [content for name, content in inbound.headers if name == self._header]
+            if len(names) > 1:
+                words = f"Bad Request: the header {self._header} comes more than once"
+                raise Refusal(INVALID_REQUEST, words, status=400)
+            return self._hash("header", names[0]) if names and names[0] else None
         credential = inbound.header("authorization")
         return self._hash("authorization", credential) if credential else None
+
+    def may_use(self, session: Session, principal: str | None) -> bool:
+        """Tell whether a principal may go on with a session.
+
+        Only the trusted header tells: a credential may be renewed within a session.
+        """
+        return self._header is None or session.principal == principal
 
     def scope_of(
         self, upstream: str, mode: ScopeMode, principal: str | None, session: str | None

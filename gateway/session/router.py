@@ -105,16 +105,19 @@ class Router:
 
     async def _visit(self, served: Served, inbound: Inbound) -> Visit:
         token = inbound.header(SESSION)
+        principals = self._rooms.principals
+        principal = principals.principal_of(inbound)
         session = None
         if token is not None:
             session = self._rooms.sealer.open(token)
             if session is None or session.upstream != served.name:
                 raise session_unknown()
+            if not principals.may_use(session, principal):
+                raise session_unknown()
             await self._rooms.book.touch(session)
-        principal = self._rooms.principals.principal_of(inbound)
         tag = session.tag if session is not None else None
-        scope = self._rooms.principals.scope_of(served.name, served.scope_mode, principal, tag)
-        return Visit(served, inbound, session, scope)
+        scope = principals.scope_of(served.name, served.scope_mode, principal, tag)
+        return Visit(served, inbound, session, scope, principal=principal)
 
     async def _route(self, visit: Visit, envelope: Envelope) -> Outbound:
         if envelope.kind == "response":

@@ -46,6 +46,7 @@ class Visit(msgspec.Struct):
     scope: Scope | None
     envelope: Envelope | None = None
     pipe: Link | None = None
+    principal: str | None = None
 
     @property
     def request(self) -> Envelope:

@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 from gateway.aio.clock import Clock, SystemClock
 from gateway.aio.spawn import Crew
 from gateway.store import records
-from gateway.store.lanes import Reply, pack
+from gateway.store.lanes import Connection, Reply, pack
 from gateway.store.link import Link
 from gateway.store.port import Command, Wakeup
 from gateway.tasks.model import TaskKey
@@ -30,6 +30,7 @@ _COMMANDS: Final = 10_000
 
 EVERYBODY: Final = "all"
 _CHANNELS: Final = 3
+_QUIET_SECONDS: Final = 20.0
 
 
 class _Bell:
@@ -133,7 +134,7 @@ class RedisBus:
                 failures = 0
                 self._ring_all()
                 while True:
-                    self._take(await connection.read_response(disable_decoding=True))
+                    self._take(await self._next(connection))
             except (RedisError, OSError) as error:
                 failures += 1
                 level = logging.WARNING if failures == 1 else logging.DEBUG
@@ -142,12 +143,27 @@ class RedisBus:
                 await connection.disconnect(nowait=True)
             await self._clock.sleep(self._backoff.compute(min(failures, 10)))
 
+    async def _next(self, connection: Connection) -> Reply:
+        """Return the next message; a connection on which nothing comes is asked whether it lives."""
+        if not self._link.in_process:
+            try:
+                async with asyncio.timeout(_QUIET_SECONDS):
+                    return await connection.read_response(disable_decoding=True, disconnect_on_error=False)
+            except TimeoutError:
+                await connection.send_packed_command(pack([(b"PING",)]), check_health=False)
+            async with asyncio.timeout(self._link.timeout):
+                return await connection.read_response(disable_decoding=True)
+        return await connection.read_response(disable_decoding=True)
+
     def _channels(self) -> tuple[bytes, ...]:
         keys = self._link.keys
         return (b"SUBSCRIBE", keys.wake, keys.commands(self._replica), keys.commands(EVERYBODY))
 
     def _take(self, message: Reply) -> None:
-        _, channel, data = message
+        kind, *rest = message
+        if kind != b"message":
+            return
+        channel, data = rest
         if channel == self._link.keys.wake:
             for bell in self._bells.get(data, ()):
                 bell.ring()

@@ -47,7 +47,9 @@ class Connection(Protocol):
         """Send bytes."""
         ...
 
-    async def read_response(self, disable_decoding: bool = False) -> Reply:
+    async def read_response(
+        self, disable_decoding: bool = False, *, disconnect_on_error: bool = True
+    ) -> Reply:
         """Read one answer; an error answer is raised."""
         ...
 

@@ -13,6 +13,7 @@ from gateway.tasks.model import Outcome, TaskKey
 
 RELAY_MARK: Final = "mtg-ask"
 _MAX_DIGITS: Final = 40
+_RELAY_PARTS: Final = 3
 HeardKind = Literal["progress", "notification", "ask", "ping", "withdrawn", "final", "noise"]
 FinishedLabel = Literal[
     "completed", "tool_error", "rpc_error", "timed_out", "upstream_lost", "lost", "cancelled", "too_large"
@@ -119,9 +120,18 @@ def _number(raw: msgspec.Raw | None) -> str | None:
     return f"{found:g}"
 
 
-def relay_id(key: TaskKey, number: int) -> str:
-    """Return the id under which a server request reaches the client: it names its task."""
-    return f"{RELAY_MARK}.{key.digest}.{number}"
+def relay_id(key: TaskKey, epoch: int, number: int) -> str:
+    """Return the id under which a server request reaches the client: it names its task.
+
+    With the epoch in it no id comes twice, whichever replica asks.
+    """
+    return f"{RELAY_MARK}.{key.digest}.{epoch}-{number}"
+
+
+def relayed_digest(relay: str) -> str:
+    """Return the digest of the task that a relay id names, empty where it is none."""
+    parts = relay.split(".")
+    return parts[1] if len(parts) == _RELAY_PARTS else ""
 
 
 def is_relay_id(ident: bytes | None) -> bool:

@@ -94,7 +94,7 @@ class UrlUpstream:
         try:
             sock = await dial(url.host, url.port, self._options.connect_timeout)
         except UpstreamLost as lost:
-            return str(lost)
+            return lost.tell()
         sock.close()
         return None
 

@@ -26,16 +26,16 @@ async def dial(host: str, port: int, seconds: float) -> socket.socket:
             found = await _resolve(host, port)
             sock = await (_attempt(found[0]) if len(found) == 1 else _race(found))
     except TimeoutError:
-        words = f"the upstream did not accept a connection within {seconds:g} s ({where})"
+        words = f"the upstream did not accept a connection within {seconds:g} s"
     except socket.gaierror:
-        words = f"the name of the upstream cannot be resolved ({where})"
+        words = "the name of the upstream cannot be resolved"
     except ConnectionRefusedError:
-        words = f"the upstream refused the connection ({where})"
+        words = "the upstream refused the connection"
     except OSError as wrong:
-        words = f"the upstream cannot be reached ({where}): {wrong.strerror or 'no reason given'}"
+        words = f"the upstream cannot be reached: {wrong.strerror or 'no reason given'}"
     else:
         return sock
-    raise UpstreamLost(words, sent=False)
+    raise UpstreamLost(words, sent=False, where=where)
 
 
 async def _resolve(host: str, port: int) -> list[_Address]:

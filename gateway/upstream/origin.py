@@ -126,7 +126,7 @@ class Origin:
             words = _handshake_words(wrong, self._timeout)
             if words is None:
                 raise
-            raise UpstreamLost(f"{words} ({self._url.where})", sent=False) from None
+            raise UpstreamLost(words, sent=False, where=self._url.where) from None
         return connection
 
     def _ready(self, connection: Connection) -> None:

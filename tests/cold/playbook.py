@@ -182,7 +182,7 @@ class Table:
             case "ask":
                 self._asked += 1
                 self._wait(task)
-                message = call.readdressed(message, dump(call.relay_id(task.key, self._asked)))
+                message = call.readdressed(message, dump(call.relay_id(task.key, 1, self._asked)))
             case "progress" | "notification" | "withdrawn":
                 pass
         return [self._dialect.relayed(task.key.task_id, message)]

@@ -78,7 +78,7 @@ class ScriptedChannel:
         self.closed = asyncio.Event()
         self.request: Json = {}
         self.left = asyncio.Event()
-        self.hold_sends: asyncio.Event | None = None
+        self.next: ScriptedChannel | None = None
         self.calls = 0
         self._words: asyncio.Queue[bytes | UpstreamLost] = asyncio.Queue()
         self._changed = asyncio.Condition()
@@ -98,14 +98,16 @@ class ScriptedChannel:
             self.left.set()
 
     async def send(self, message: bytes, headers: Headers) -> None:
-        if self.hold_sends is not None:
-            await self.hold_sends.wait()
         async with self._changed:
             self.sent.append(json.loads(message))
             self._changed.notify_all()
 
     async def close(self) -> None:
         self.closed.set()
+
+    async def reach(self) -> ScriptedChannel:
+        """Return the channel of a second attempt."""
+        return self.next or self
 
     def say(self, message: Json) -> None:
         """Send a message to the gateway."""
@@ -184,13 +186,21 @@ class Replica:
         await self.close()
 
     async def close(self) -> None:
-        """Stop as the app does."""
+        """Stop as the app does; time passes quickly meanwhile."""
+        hurrying = asyncio.create_task(self._hurry())
         await self.service.close()
+        hurrying.cancel()
+        await asyncio.wait([hurrying])
         if self._obeying is not None:
             self._obeying.cancel()
             await asyncio.wait([self._obeying])
         await self.bus.close()
         await self.store.close()
+
+    async def _hurry(self) -> None:
+        while True:
+            self.clock.move(20)
+            await asyncio.sleep(0.01)
 
     async def begin(
         self,
@@ -252,7 +262,9 @@ def order(
         first_status="submitted",
     )
     message = b'{"jsonrpc":"2.0","id":%b,"method":"tools/call","params":{"name":"work"}}' % request_id
-    return Order(new=new, policy=policy, message=message, channel=channel, headers=[])
+    return Order(
+        new=new, policy=policy, message=message, channel=channel, reach=channel.reach, headers=[]
+    )
 
 
 def memory() -> str:

@@ -139,6 +139,38 @@ async def test_I5_a_lost_upstream_fails_the_task_in_words(
     assert (await replica.reach("t", "failed")).error == "Upstream lost: the cable was cut"
 
 
+async def test_I3_a_call_that_may_run_twice_is_made_again_and_its_open_questions_are_taken_back(
+    replica: Replica, channel: ScriptedChannel
+) -> None:
+    channel.next = ScriptedChannel()
+    running = await replica.begin("t", channel, policy=Policy(on_loss="retry"))
+    await channel.called()
+    channel.ask("of the first attempt")
+    asked = await question_on(running.feed)
+    channel.lose()
+    withdrawn = json.loads((await next_news(running.feed)).message)
+    assert withdrawn["params"]["requestId"] == asked["id"]
+    await replica.clock.slept_on()
+    assert (await replica.record("t")).status == "working"
+    assert running.unanswered() == []
+    replica.clock.move(1)
+    await channel.next.called()
+    channel.next.finish()
+    await replica.reach("t", "completed")
+    assert (channel.calls, channel.next.calls) == (1, 1)
+
+
+async def test_I3_a_call_that_may_run_once_is_not_made_again(
+    replica: Replica, channel: ScriptedChannel
+) -> None:
+    channel.next = ScriptedChannel()
+    await replica.begin("t", channel)
+    await channel.called()
+    channel.lose()
+    await replica.reach("t", "failed")
+    assert (channel.calls, channel.next.calls) == (1, 0)
+
+
 async def test_max_concurrent_lets_the_next_call_begin_when_one_ends(
     replica: Replica, channel: ScriptedChannel
 ) -> None:
