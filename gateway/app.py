@@ -258,6 +258,7 @@ def _service_limits(config: Config) -> ServiceLimits:
         result_bytes=limits.result_bytes,
         stream_queue_bytes=limits.stream_queue_bytes,
         pending_requests=limits.pending_requests,
+        log_bytes=limits.log_bytes,
         lease_ms=config.lease,
     )
 

@@ -116,6 +116,10 @@ class LimitsConfig(Slice):
     log_entries: Annotated[int, count()] = Field(
         default=1000, description="Messages kept in the event log of one task; the oldest go first."
     )
+    log_bytes: Annotated[int, size("1KiB")] = Field(
+        default=read_size("16MiB"),
+        description="Size of the event log of one task; what comes beyond it cannot be read again later.",
+    )
     sessions: Annotated[int, count()] = Field(
         default=10_000, description="Sessions with open state on one replica."
     )

@@ -44,14 +44,14 @@ class TaskFields(TypedDict, total=False):
     task_id: str
     upstream: str
     scope: str
-    session: str
+    session: str | None
     dialect: str
     method: str
     tool: str | None
     status: str
     is_error: bool
     reason: str | None
-    seconds: float
+    seconds: float | None
     request_id: str
 
 

@@ -17,7 +17,8 @@ class News(msgspec.Struct, frozen=True):
     """One thing a client should hear of a task.
 
     `message` is the upstream's (with the relay's id where it is a request), `offset` its place in
-    the task's log, empty where it has none; `outcome` belongs to `final`.
+    the task's log, empty where it has none; `outcome` belongs to `final`, `relay` is the id of a
+    server request: a stream takes each but once.
     """
 
     kind: NewsKind
@@ -25,6 +26,7 @@ class News(msgspec.Struct, frozen=True):
     message: bytes = b""
     offset: str = ""
     outcome: Outcome | None = None
+    relay: str = ""
 
 
 class Feed:
@@ -42,6 +44,7 @@ class Feed:
         self._bell = asyncio.Event()
         self._room = asyncio.Event()
         self._ended = False
+        self._asked: set[str] = set()
 
     def __repr__(self) -> str:
         state = "ended" if self._ended else "open"
@@ -56,6 +59,10 @@ class Feed:
         """Queue news; tell whether it will reach the stream."""
         if self._ended or (self._only_final and news.kind != "final"):
             return False
+        if news.relay:
+            if news.relay in self._asked:
+                return True
+            self._asked.add(news.relay)
         if self._bytes + len(news.message) > self._limit and news.kind != "final":
             self.end()
             return False

@@ -59,7 +59,7 @@ class Leases:
         here = self._service.running
         found = await asyncio.gather(*(self._store.get(running.task.key) for running in here))
         for running, task in zip(here, found, strict=True):
-            running.compare(task)
+            await running.compare(task)
 
     async def _end(self, task: Task) -> None:
         claim = Claim(task.owner, task.epoch)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
+from gateway.protocol.envelope import members, text_of
 from gateway.protocol.errors import StoreAway
 from gateway.service.feed import Feed, News
 from gateway.store.port import Bus, Command, Store
@@ -82,8 +83,11 @@ class Listeners:
             task = await self._store.get(command.key)
         except StoreAway:
             return
-        if task is not None and not task.ended:
-            feed.put(News("message", task, command.message))
+        relay = text_of(members(command.message).get("id"))
+        waits = task is not None and any(pending.relay_id == relay for pending in task.pending)
+        # The ask itself and the opening of the stream may both bring it: the feed takes it once.
+        if task is not None and waits and relay is not None:
+            feed.put(News("message", task, command.message, relay=relay))
 
     async def _say(self, command: Command, replica: str | None = None) -> None:
         try:

@@ -36,4 +36,5 @@ class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
     result_bytes: int
     stream_queue_bytes: int
     pending_requests: int
+    log_bytes: int
     lease_ms: int

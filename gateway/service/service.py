@@ -14,9 +14,10 @@ from gateway.protocol.codes import INTERNAL_ERROR
 from gateway.protocol.errors import IllegalMove, Refusal, StoreAway, UpstreamLost
 from gateway.service.feed import Feed, News
 from gateway.service.follow import follow
+from gateway.service.hand import Ending, Tools
 from gateway.service.listeners import Listeners
 from gateway.service.order import Order, ServiceLimits
-from gateway.service.running import Ending, Running
+from gateway.service.running import Running
 from gateway.service.witness import Witness
 from gateway.store.port import Bus, Claim, Command, Exists, Full, Store
 from gateway.tasks import call
@@ -44,7 +45,7 @@ class TaskService:
         self._witness = witness
         self._limits = limits
         self._clock = clock
-        self._tools = (store, witness, clock, limits)
+        self._tools = Tools(store, witness, clock, limits)
         self._crew = Crew("calls")
         self._tidying = Crew("tidying up")
         self._running: dict[TaskKey, Running] = {}
@@ -181,7 +182,7 @@ class TaskService:
         key = TaskKey.from_digest(scope, call.relayed_digest(relay_id))
         found = await self._store.take_pending(key, relay_id)
         if found is None:
-            return False
+            return await self._answer_again(scope, relay_id, message)
         task, pending = found
         self._witness.answered(task, pending.method)
         message = call.readdressed(message, pending.upstream_id)
@@ -192,10 +193,22 @@ class TaskService:
             return task.owner != self.replica
         running.moved(task)
         try:
-            await running.answer(message, relay_id)
+            await running.asking.answer(message, relay_id)
         except UpstreamLost as lost:
             _log.warning("an answer did not reach the upstream: %s", lost)
         return True
+
+    async def _answer_again(self, scope: Scope, relay_id: str, message: bytes) -> bool:
+        """Take an answer whose first sending the store carried out too late to say so.
+
+        The question still waits in memory then. Where it does not, nobody waits for the answer.
+        """
+        for running in self._running.values():
+            pending = running.asking.waiting(relay_id) if running.task.key.scope == scope else None
+            if pending is not None:
+                await running.asking.answer(call.readdressed(message, pending.upstream_id), relay_id)
+                return True
+        return False
 
     async def _answer_afar(self, task: Task, pending: Pending, message: bytes) -> None:
         """Send an answer to the replica that runs the task; where nobody hears it, it was not taken."""
@@ -219,21 +232,21 @@ class TaskService:
         if running is None and key.known_digest:
             running = next((r for r in self._running.values() if r.task.key.digest == key.digest), None)
         if running is not None:
-            running.followers += 1
+            running.asking.followers += 1
         try:
             async with aclosing(follow(self._store, self._bus, key, after)) as news_of_it:
                 async for news in news_of_it:
                     yield news
         finally:
             if running is not None:
-                running.followers -= 1
-                running.leave()
+                running.asking.followers -= 1
+                running.asking.leave()
 
     def listen(self, session: str) -> Feed:
         """Open the session's own stream; a newer one ends the older."""
         feed = self.listeners.listen(session)
         for running in self._of_session(session):
-            running.offer_to(feed)
+            running.asking.offer_to(feed)
         return feed
 
     async def runs_for(self, scope: Scope | None, session: str) -> bool:
@@ -279,7 +292,9 @@ class TaskService:
                     self._crew.spawn(self.listeners.take(command), "offer")
                 case "seek" if command.sender != self.replica:
                     for running in self._of_session(command.session):
-                        self.listeners.offer_to(command.sender, command.session, running.unanswered())
+                        self.listeners.offer_to(
+                            command.sender, command.session, running.asking.unanswered()
+                        )
                 case "ended" if command.sender != self.replica:
                     self._session_ended_elsewhere(command.session)
                 case "cancel" | "answer":
@@ -369,7 +384,7 @@ class TaskService:
             task = await self._store.get(command.key)
             if task is not None and not task.ended:
                 running.moved(task)
-            await running.answer(command.message, command.relay_id)
+            await running.asking.answer(command.message, command.relay_id)
         except (UpstreamLost, StoreAway) as lost:
             _log.warning("an answer did not reach the upstream: %s", lost)
 

@@ -10,6 +10,7 @@ from gateway.observe.logs import TaskEvent, TaskLog
 from gateway.observe.metrics import Metrics
 from gateway.service.retention import Retention
 from gateway.tasks.call import FinishedLabel
+from gateway.tasks.machine import TERMINAL
 from gateway.tasks.model import Scope, Task
 
 _CALLS: Final[dict[FinishedLabel, str]] = {
@@ -42,7 +43,7 @@ class Witness:
 
     def moved(self, before: str, task: Task) -> None:
         """A running task changed its status."""
-        if before == task.status:
+        if before == task.status or before in TERMINAL:
             return
         upstream = task.key.scope.upstream
         self._metrics.tasks_now.labels(upstream, before).dec()
@@ -68,10 +69,10 @@ class Witness:
         upstream = task.key.scope.upstream
         self._metrics.tasks_finished.labels(upstream, task.pattern, label).inc()
         ended = task.ended_at or task.updated_at
-        if task.started_at is not None:
-            took = max(0, ended - task.started_at) / 1000
+        took = None if task.started_at is None else max(0, ended - task.started_at) / 1000
+        if took is not None:
             self._metrics.task_run_seconds.labels(upstream, task.pattern).observe(took)
-        self._tell("finished", task, reason=label)
+        self._tell("finished", task, reason=label, seconds=took)
         self._retention.ended(task)
         self._publish(
             TaskEnded(
@@ -110,7 +111,7 @@ class Witness:
             "refused",
             upstream=scope.upstream,
             scope=scope.tag,
-            session=session,
+            session=session or None,
             task_id=task_id,
             reason=reason,
         )
@@ -137,12 +138,14 @@ class Witness:
         self._metrics.upstream_calls.labels(upstream, task.method, _CALLS[label]).inc()
         self._metrics.upstream_call_seconds.labels(upstream, task.method).observe(seconds)
 
-    def _tell(self, event: TaskEvent, task: Task, reason: str | None = None) -> None:
+    def _tell(
+        self, event: TaskEvent, task: Task, reason: str | None = None, seconds: float | None = None
+    ) -> None:
         self._log.event(
             event,
             upstream=task.key.scope.upstream,
             scope=task.key.scope.tag,
-            session=task.session,
+            session=task.session or None,
             task_id=task.key.task_id,
             dialect=task.dialect,
             method=task.method,
@@ -150,4 +153,5 @@ class Witness:
             status=task.status,
             is_error=task.is_error,
             reason=reason,
+            seconds=seconds,
         )

@@ -149,12 +149,14 @@ class Router:
         return await pass_on(visit)
 
     async def _notification(self, visit: Visit, envelope: Envelope) -> Outbound:
-        if envelope.method == "notifications/cancelled" and visit.scope is not None:
+        # Without a session request ids of different clients are not told apart.
+        asker = visit.scope if visit.session is not None else None
+        if envelope.method == "notifications/cancelled" and asker is not None:
             params = members(envelope.params)
             request_id = bytes(params.get("requestId") or b"")
             reason = text_of(params.get("reason")) or ""
             try:
-                found = await self._rooms.service.cancel_request(visit.scope, visit.tag, request_id, reason)
+                found = await self._rooms.service.cancel_request(asker, visit.tag, request_id, reason)
             except StoreAway:
                 found = False
             if found:

@@ -81,7 +81,7 @@ async def task_stream(running: Running, dialects: Dialects) -> AsyncGenerator[Wi
                 yield wire
     finally:
         running.feed.end()
-        running.leave()
+        running.asking.leave()
 
 
 async def resumed_stream(

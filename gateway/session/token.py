@@ -30,8 +30,8 @@ class Session(msgspec.Struct, frozen=True, array_like=True):
 
     `tag` names it in logs and in the store; `upstream_id` is the upstream's own session id, `link`
     says that the upstream side is a link of the name `tag`; `version` is the negotiated protocol
-    version; `principal` who opened it; `own_tasks` that the upstream runs tasks of its own; `initialize` the client's original
-    request, kept where a link may have to be revived.
+    version; `principal` who opened it; `own_tasks` that the upstream runs tasks of its own;
+    `initialize` the client's original request, kept where a link may have to be revived.
     """
 
     tag: str

@@ -70,6 +70,7 @@ class Room:
             result_bytes=1_000,
             stream_queue_bytes=1_000,
             pending_requests=4,
+            log_bytes=1_000_000,
             lease_ms=30_000,
         )
         self.service = TaskService("r1", self.store, self.bus, witness, clock, limits)

@@ -152,7 +152,7 @@ async def test_I3_a_call_that_may_run_twice_is_made_again_and_its_open_questions
     assert withdrawn["params"]["requestId"] == asked["id"]
     await replica.clock.slept_on()
     assert (await replica.record("t")).status == "working"
-    assert running.unanswered() == []
+    assert running.asking.unanswered() == []
     replica.clock.move(1)
     await channel.next.called()
     channel.next.finish()

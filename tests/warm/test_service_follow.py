@@ -120,7 +120,7 @@ async def test_while_somebody_follows_a_question_is_not_offered_elsewhere_and_th
     channel.ask()
     item = await asyncio.wait_for(reading, WAIT)
     assert item is not None
-    assert running.unanswered() == []
+    assert running.asking.unanswered() == []
     await news.aclose()
     assert (await question_on(listening))["id"] == json.loads(item.message)["id"]
 
@@ -150,6 +150,6 @@ async def test_followers_that_leave_at_any_moment_leave_nothing_behind(
                 await asyncio.sleep(0)
             following.cancel()
             await asyncio.wait([following])
-    assert running.followers == 0
+    assert running.asking.followers == 0
     assert repr(one.bus).startswith("<RedisBus listening, 0 tasks watched")
     assert repr(two.bus).startswith("<RedisBus listening, 0 tasks watched")

@@ -142,7 +142,7 @@ async def test_I6_a_question_that_was_answered_elsewhere_is_not_offered_again(
         answer = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": {"n": number}}).encode()
         assert await two.service.answer(ALICE, asked["id"], answer)
         assert (await channel.heard(number + 1)).get("result") == {"n": number}
-    assert running.unanswered() == []
+    assert running.asking.unanswered() == []
     channel.finish()
     await two.reach("t", "completed")
     await until_idle(one)

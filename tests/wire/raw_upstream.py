@@ -107,7 +107,7 @@ class RawUpstream:
                 await self._tell(0, 1)
                 if not await self._behave(request):
                     _answer(request)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             return
         finally:
             writer.close()

@@ -168,18 +168,3 @@ async def test_I11_closing_a_stateless_request_closes_it_upstream(
         gateway, http_request("POST", "/mcp", {**headers, "Mcp-Name": name}, body), upstream, sign
     )
     assert await settled(upstream) == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "sign"), [("stall_head", b""), ("stall_body", b""), ("stall_event", b"on my way")]
-)
-async def test_I10_a_plain_call_that_was_left_alone_ends_with_the_time_limit_of_its_tool(
-    served: tuple[RawUpstream, Gateway], name: str, sign: bytes
-) -> None:
-    upstream, gateway = served
-    async with Seed(gateway.url()) as seed:
-        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name}}
-        headers = {"Accept": BOTH, "Mcp-Session-Id": seed.session or ""}
-        request = http_request("POST", "/mcp", headers, json.dumps(message).encode())
-        await leave_after(gateway, request, upstream, sign)
-    assert await settled(upstream) == 0

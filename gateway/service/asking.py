@@ -1,0 +1,147 @@
+"""What the upstream wants of the client while a task runs: relayed, answered, withdrawn."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from gateway.protocol.codes import INTERNAL_ERROR
+from gateway.protocol.envelope import dump
+from gateway.protocol.errors import IllegalMove, StoreAway, UpstreamLost
+from gateway.service.feed import Feed, News
+from gateway.service.hand import Hand, TaskGone, Tools
+from gateway.tasks import call
+from gateway.tasks.model import Pending, Task
+
+_log: Final = logging.getLogger("gateway.service")
+_MAX_MESSAGE: Final = 1024 * 1024
+Reply = Callable[[bytes], Awaitable[None]]
+
+
+class _Offer(msgspec.Struct, frozen=True):
+    pending: Pending
+    news: News
+
+
+class Asking:
+    """The server requests of one task. `reply` sends a response upstream, `elsewhere` finds another stream.
+
+    `followers` counts the readers of the task's log, who take what the first stream cannot.
+    """
+
+    def __init__(
+        self, hand: Hand, tools: Tools, reply: Reply, elsewhere: Callable[[list[News]], None]
+    ) -> None:
+        self.followers = 0
+        self._hand = hand
+        self._tools = tools
+        self._reply = reply
+        self._elsewhere = elsewhere
+        self._asked = 0
+        self._offered: dict[str, _Offer] = {}
+
+    async def ask(self, heard: call.Heard) -> None:
+        """Store a request of the upstream and bring it to the client; raise `TaskGone`.
+
+        The task is input_required from then on (SEP-1686 section 4.4.1). What is too much or cannot
+        be stored is answered with an error in the client's place.
+        """
+        refusal = self._too_much(heard)
+        if refusal:
+            await self._refuse(heard, refusal)
+            return
+        hand = self._hand
+        self._asked += 1
+        relay = call.relay_id(hand.task.key, hand.claim.epoch, self._asked)
+        pending = Pending(relay, heard.upstream_id, heard.method, heard.message)
+        try:
+            task = await self._tools.store.ask(hand.task.key, hand.claim, pending)
+        except StoreAway:
+            await self._refuse(heard, "Task store unavailable: the client cannot be asked now")
+            return
+        except IllegalMove:
+            task = None
+        if task is None:
+            raise TaskGone
+        hand.moved(task)
+        self._tools.witness.asked(task, heard.method)
+        news = News("message", task, call.readdressed(heard.message, dump(relay)), relay=relay)
+        self._offered[relay] = _Offer(pending, news)
+        if not await hand.deliver(news) and not self.followers:
+            self._elsewhere([news])
+
+    def leave(self) -> None:
+        """A stream of the task is gone: what still waits for an answer is offered elsewhere."""
+        if unanswered := self.unanswered():
+            self._elsewhere(unanswered)
+
+    def offer_to(self, other: Feed) -> None:
+        """Offer all unanswered requests to another stream, unless one of the task's own listens."""
+        for news in self.unanswered():
+            other.put(news)
+
+    def unanswered(self) -> list[News]:
+        """Return the requests that wait and that no stream of the task's own can take."""
+        if self._hand.feed.open or self.followers:
+            return []
+        return [offer.news for offer in self._offered.values()]
+
+    def waiting(self, relay: str) -> Pending | None:
+        """Return a request that still waits here, whatever the store says of it."""
+        offer = self._offered.get(relay)
+        return None if offer is None else offer.pending
+
+    async def answer(self, message: bytes, relay: str) -> None:
+        """Send the client's answer (with the upstream's id) upstream; raise `UpstreamLost`."""
+        self._offered.pop(relay, None)
+        await self._reply(message)
+
+    async def withdraw(self, heard: call.Heard) -> None:
+        """Take back a request that the upstream itself withdrew, and tell the client."""
+        await self._drop(heard.upstream_id, heard.message)
+
+    async def take_back_all(self, reason: str) -> None:
+        """Take back every request: nobody is there to take the answers any more."""
+        for pending in self._hand.task.pending:
+            await self._drop(pending.upstream_id, call.cancel_message(pending.relay_id, reason))
+
+    async def tidy(self, task: Task) -> None:
+        """Drop what the record has pending and nobody here knows of: asked, but the reply was lost."""
+        for pending in task.pending:
+            if pending.relay_id not in self._offered and self._asked:
+                with suppress(StoreAway):
+                    await self._drop(pending.upstream_id, b"")
+
+    async def _drop(self, upstream_id: bytes, message: bytes) -> None:
+        hand = self._hand
+        try:
+            dropped = await self._tools.store.drop_pending(hand.task.key, hand.claim, upstream_id)
+        except StoreAway:
+            return
+        if dropped is None:
+            return
+        left = {pending.relay_id for pending in dropped.pending}
+        hand.moved(dropped)
+        for relay in [relay for relay in self._offered if relay not in left]:
+            del self._offered[relay]
+            if message:
+                await hand.deliver(News("message", dropped, call.withdrawal(message, relay)))
+
+    def _too_much(self, heard: call.Heard) -> str:
+        bound = self._tools.limits.pending_requests
+        if len(self._offered) >= bound:
+            self._tools.witness.limit_hit("pending_requests")
+            return f"Limit reached: pending_requests ({bound})"
+        if len(heard.message) > _MAX_MESSAGE:
+            self._tools.witness.limit_hit("pending_bytes")
+            return f"Limit reached: a request to the client may have {_MAX_MESSAGE} bytes"
+        return ""
+
+    async def _refuse(self, heard: call.Heard, words: str) -> None:
+        error = dump({"code": INTERNAL_ERROR, "message": words})
+        with suppress(UpstreamLost):
+            await self._reply(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (heard.upstream_id, error))

@@ -1,0 +1,107 @@
+"""A task in this replica's hand: its record, the right to write to it, its log and its first stream."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from gateway.aio.clock import Clock
+from gateway.protocol.errors import StoreAway
+from gateway.service.feed import Feed, News
+from gateway.service.order import ServiceLimits
+from gateway.service.witness import Witness
+from gateway.store.port import Claim, Store
+from gateway.tasks import call
+from gateway.tasks.model import Outcome, Task
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How a call ended: what is stored, how it is counted, whether the upstream must be told."""
+
+    outcome: Outcome
+    label: call.FinishedLabel
+    withdraw: str = ""
+
+
+LOST: Final = Ending(
+    Outcome(status="failed", error="The task was lost: the store no longer has it"),
+    "lost",
+    "the task is gone",
+)
+# Whoever has it now answers: the stream ends without a response, its client reads on elsewhere.
+TAKEN: Final = Ending(Outcome(status="cancelled"), "lost", "another replica has the task")
+
+
+class TaskGone(Exception):
+    """The task has been deleted, has ended elsewhere, or belongs to another replica now."""
+
+
+class Tools(msgspec.Struct, frozen=True):
+    """What every running task works with."""
+
+    store: Store
+    witness: Witness
+    clock: Clock
+    limits: ServiceLimits
+
+
+class Hand:
+    """The record as this replica knows it, and what is told of it; raises `TaskGone` when it is lost."""
+
+    def __init__(self, task: Task, tools: Tools, *, only_final: bool) -> None:
+        self.task = task
+        self.claim = Claim(task.owner, task.epoch)
+        self.feed = Feed(tools.limits.stream_queue_bytes, only_final=only_final)
+        self._tools = tools
+        self._logged = 0
+
+    def __repr__(self) -> str:
+        return f"<Hand {self.task.key.task_id!r} {self.task.status} {self.feed!r}>"
+
+    def moved(self, task: Task) -> None:
+        """Take over a record that the store has changed."""
+        self._tools.witness.moved(self.task.status, task)
+        self.task = task
+
+    def retired(self, outcome: Outcome) -> None:
+        """Take note that the task is nothing of this replica's any more."""
+        self.moved(msgspec.structs.replace(self.task, status=outcome.status))
+
+    async def deliver(self, news: News) -> bool:
+        """Log a message, then hand it to the first stream; tell whether that one still listens."""
+        offset = await self._append(news.message)
+        was_open = self.feed.open
+        reached = self.feed.put(msgspec.structs.replace(news, offset=offset))
+        if was_open and not self.feed.open:
+            self._tools.witness.dropped("task_stream")
+            self._tools.witness.limit_hit("stream_queue_bytes")
+        return reached
+
+    def say_final(self, outcome: Outcome, task: Task | None = None) -> None:
+        """Tell the first stream how the call ended; nothing follows."""
+        self.feed.put(News("final", task or self.task, offset="end", outcome=outcome))
+        self.feed.end()
+
+    def ended_elsewhere(self, task: Task | None) -> Ending | None:
+        """Return what a record read anew means for the call, `None` where it goes on."""
+        if task is None:
+            return LOST
+        if task.ended:
+            words = task.error or "ended elsewhere"
+            return Ending(Outcome(status=task.status, error=words), "cancelled", words)
+        return None if (task.owner, task.epoch) == (self.claim.owner, self.claim.epoch) else TAKEN
+
+    async def _append(self, message: bytes) -> str:
+        if self._logged + len(message) > self._tools.limits.log_bytes:
+            self._tools.witness.dropped("task_log")
+            self._tools.witness.limit_hit("log_bytes")
+            return ""
+        try:
+            offset = await self._tools.store.append(self.task.key, self.claim, message)
+        except StoreAway:
+            return ""
+        if offset is None:
+            raise TaskGone
+        self._logged += len(message)
+        return offset
