@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from contextlib import AsyncExitStack
+from collections.abc import Generator, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import Final
 from urllib.parse import quote, urlsplit
@@ -24,13 +25,13 @@ from gateway.hooks.loader import load as load_plugins
 from gateway.hooks.run import Hooks
 from gateway.observe.logs import TaskLog
 from gateway.observe.metrics import Metrics, method_class
-from gateway.protocol.errors import StoreAway
+from gateway.protocol.errors import PluginError, StoreAway
 from gateway.service.leases import Leases
 from gateway.service.order import ServiceLimits
 from gateway.service.service import TaskService
 from gateway.service.witness import Witness
 from gateway.session.about import Desk
-from gateway.session.begin import Beginning, RateKind
+from gateway.session.begin import Beginning
 from gateway.session.book import SessionBook
 from gateway.session.listening import Listening
 from gateway.session.opening import Opening
@@ -40,7 +41,7 @@ from gateway.session.streams import Dialects
 from gateway.session.token import Sealer
 from gateway.session.visit import Served
 from gateway.store.bus import RedisBus
-from gateway.store.port import Bounds
+from gateway.store.port import Bounds, RateKind
 from gateway.store.rates import StoreRates
 from gateway.store.redis import RedisStore, open_store
 from gateway.tasks.policy import PolicyBook
@@ -62,6 +63,7 @@ class House:
         self.replica = secrets.token_hex(8)
         self.clock = SystemClock()
         self.crew = Crew("house")
+        self._down: set[str] = set()
         self.metrics = Metrics(
             __version__, config.upstreams, _patterns(config), [plugin.name for plugin in config.plugins]
         )
@@ -101,6 +103,7 @@ class House:
             await served.upstream.close()
         await self.hooks.stop(_PLUGIN_SECONDS)
         await self.store.close()
+        _log.info("stopped")
 
     async def _secret(self) -> bytes:
         if self.config.secret is not None:
@@ -151,6 +154,17 @@ class House:
         name = method_class(method)
         self.metrics.upstream_calls.labels(upstream, name, outcome).inc()
         self.metrics.upstream_call_seconds.labels(upstream, name).observe(seconds)
+        if (outcome == "lost") != (upstream in self._down):
+            self._tell_reach(upstream, lost=outcome == "lost")
+
+    def _tell_reach(self, upstream: str, *, lost: bool) -> None:
+        """Say once that an upstream is away, and once that it is back."""
+        if lost:
+            self._down.add(upstream)
+            _log.warning("upstream %s cannot be reached", upstream)
+        else:
+            self._down.discard(upstream)
+            _log.info("upstream %s can be reached again", upstream)
 
     def count_message(self, upstream: str, method: str, outcome: str) -> None:
         """Count one message of a client on a pipe."""
@@ -211,7 +225,8 @@ class HttpFront:
         )
         site = Site(door)
         self._doors.push_async_callback(site.close)
-        self.port = await site.open(config.listen.host, config.listen.port)
+        with _named("listen", config.listen.host, config.listen.port):
+            self.port = await site.open(config.listen.host, config.listen.port)
 
     async def open_admin(self) -> None:
         """Open the operator's door, before the house has started; raise `OSError` for a taken port."""
@@ -223,12 +238,16 @@ class HttpFront:
                 draining=lambda: house.service.draining,
             )
             admin = Admin(house.metrics.render, probes, house.clock)
-            self.admin_port = await admin.start(config.admin.host, config.admin.port)
+            with _named("admin", config.admin.host, config.admin.port):
+                self.admin_port = await admin.start(config.admin.host, config.admin.port)
             self._doors.push_async_callback(admin.close)
 
     async def close(self) -> None:
         """Drain: no new tasks, running ones finish within the drain time; then close the doors."""
-        if not await self.house.service.drain(self.house.config.drain / 1000):
+        running = len(self.house.service.running)
+        seconds = self.house.config.drain / 1000
+        _log.info("draining: %d tasks run, and have up to %g s; no new ones are taken", running, seconds)
+        if not await self.house.service.drain(seconds):
             _log.warning("the drain time is over; tasks that still run end as failed")
         await self.house.service.close()
         await self.shut()
@@ -236,6 +255,16 @@ class HttpFront:
     async def shut(self) -> None:
         """Close the doors at once."""
         await self._doors.aclose()
+
+
+def plugin_mistakes(config: Config) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield what is wrong with the plugins, each with its place in the configuration."""
+    for number, plugin in enumerate(config.plugins):
+        try:
+            (found,) = load_plugins([(plugin.name, plugin.options)])
+            found.validate()
+        except PluginError as wrong:
+            yield ("plugins", number), str(wrong)
 
 
 def _patterns(config: Config) -> list[str]:
@@ -311,6 +340,16 @@ def _may_refuse(policies: PolicyBook) -> bool:
 def _abandoned_seconds(config: Config) -> float:
     """Return the longest time that any upstream's calls may take."""
     return max(upstream.tasks.timeout for upstream in config.upstreams.values()) / 1000
+
+
+@contextmanager
+def _named(section: str, host: str, port: int) -> Generator[None, None, None]:
+    """Say which section of the configuration wants a port that cannot be had."""
+    try:
+        yield
+    except OSError as wrong:
+        words = f"{section}: port {port} of {host} cannot be opened: {wrong.strerror or wrong}"
+        raise OSError(words) from wrong
 
 
 def _guard(config: Config) -> Guard:

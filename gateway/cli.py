@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import json
+import logging
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from typing import Any, Final
 import uvloop
 
 from gateway import __version__
-from gateway.app import House, HttpFront
+from gateway.app import House, HttpFront, plugin_mistakes
 from gateway.client import cli as client
 from gateway.config.load import DEMO_NAME, load, load_demo, load_inline, warnings
 from gateway.config.model import Config
@@ -26,6 +27,7 @@ from gateway.protocol.errors import ConfigError, GatewayError, PluginError
 from gateway.wrap import wrap
 
 WRONG: Final = 2
+_log: Final = logging.getLogger("gateway")
 INTERRUPTED: Final = 130
 
 
@@ -87,7 +89,8 @@ def _stdio(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> int:
     config = _load(args)
     House(config)
-    _say(f"{args.config}: good; {len(config.upstreams)} upstreams: {', '.join(config.upstreams)}")
+    number = len(config.upstreams)
+    _say(f"{args.config}: good; {number} upstream{'s' * (number != 1)}: {', '.join(config.upstreams)}")
     return 0
 
 
@@ -98,7 +101,7 @@ def _schema(args: argparse.Namespace) -> int:
 
 
 def _load(args: argparse.Namespace) -> Config:
-    config = load(args.config, os.environ)
+    config = load(args.config, os.environ, plugin_mistakes)
     for warning in warnings(config, os.environ):
         _complain(f"warning: {warning}")
     return config
@@ -134,10 +137,13 @@ async def _serve_http(config: Config) -> None:
 async def _serve_pipe(config: Config) -> int:
     stop = _stop_event()
     house = House(config)
+    front = HttpFront(house)
     try:
+        await front.open_admin()
         return await wrap(house, stop) if await _unless(stop, house, house.start()) else 0
     finally:
         await house.stop()
+        await front.shut()
 
 
 async def _unless(stop: asyncio.Event, house: House, work: Coroutine[Any, Any, None]) -> bool:
@@ -163,6 +169,7 @@ def _stop_event() -> asyncio.Event:
 
 def _announce(house: House, front: HttpFront) -> None:
     config = house.config
+    _log.info("serving %s on port %d, replica %s", ", ".join(config.upstreams), front.port, house.replica)
     host = f"[{config.listen.host}]" if ":" in config.listen.host else config.listen.host
     if house.store.link.in_process:
         _say("Store: memory:// (in this process: a restart loses all tasks, and replicas share nothing)")

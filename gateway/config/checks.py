@@ -18,7 +18,7 @@ from gateway.config.shape import Place
 from gateway.config.units import quote, show_duration
 from gateway.config.upstream import KeepAliveConfig, RuleConfig, TasksConfig, UpstreamConfig
 
-STORE_SCHEMES: Final = ("memory", "redis", "rediss", "redis+sentinel", "redis+cluster", "unix")
+STORE_SCHEMES: Final = ("memory", "redis", "rediss", "redis+sentinel", "unix")
 _URL_ONLY: Final = ("transport", "headers", "headers_file", "verify_tls", "ca_file", "connect_timeout")
 _COMMAND_ONLY: Final = ("env", "cwd", "start_timeout")
 _MAX_PATTERN: Final = 200
@@ -97,6 +97,8 @@ def _store(config: Config) -> Iterator[Mistake]:
     parts = _split(config.store.url.get_secret_value())
     if isinstance(parts, str):
         yield Mistake(place, parts)
+    elif parts.scheme == "redis+cluster":
+        yield Mistake(place, "redis+cluster:// is not supported yet; use redis:// or redis+sentinel://")
     elif parts.scheme not in STORE_SCHEMES:
         schemes = ", ".join(f"{scheme}://" for scheme in STORE_SCHEMES)
         yield Mistake(place, f"the store must be one of {schemes}")

@@ -5,7 +5,7 @@ Only the command line imports this: everybody else is handed slices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,20 +20,23 @@ from gateway.config.model import Config
 from gateway.config.shape import Place, as_dict
 from gateway.protocol.errors import ConfigError
 
+Look = Callable[[Config], Iterable[tuple[Place, str]]]
+
 INLINE_NAME: Final = "wrapped"
 DEMO_NAME: Final = "demo"
 _ROUNDS: Final = 50
 
 
-def load(path: Path | None, env: Mapping[str, str]) -> Config:
+def load(path: Path | None, env: Mapping[str, str], look: Look | None = None) -> Config:
     """Return the configuration of a file, overridden by the environment.
 
+    `look` yields what is wrong beyond what this room can know (plugins), as place and words.
     Raises `ConfigError` whose message has a line for each mistake:
     `gateway.yaml:12: upstreams.reports.tasks.timeout: "1x" is not a duration; ...`.
     """
     if path is None:
-        return _build(Document(), None, Path.cwd(), env)
-    return _build(read_document(path), str(path), path.parent.absolute(), env)
+        return _build(Document(), None, Path.cwd(), env, look)
+    return _build(read_document(path), str(path), path.parent.absolute(), env, look)
 
 
 def load_inline(command: Sequence[str], env: Mapping[str, str]) -> Config:
@@ -58,7 +61,9 @@ def warnings(config: Config, env: Mapping[str, str]) -> list[str]:
     return [*checks.warnings(config), *stray_variables(env)]
 
 
-def _build(document: Document, name: str | None, folder: Path, env: Mapping[str, str]) -> Config:
+def _build(
+    document: Document, name: str | None, folder: Path, env: Mapping[str, str], look: Look | None = None
+) -> Config:
     tree = document.tree
     overrides = read_overrides(env, tree)
     mistakes = [*document.mistakes, *interpolate(tree, env, overrides.values)]
@@ -69,6 +74,8 @@ def _build(document: Document, name: str | None, folder: Path, env: Mapping[str,
     mistakes += [mistake for mistake in wrong if mistake.place not in unread]
     broken = [mistake.place for mistake in mistakes]
     mistakes += [found for found in checks.check(config, env) if not _spoilt(found, broken)]
+    if look is not None:
+        mistakes += [Mistake(place, words) for place, words in look(config)]
     if mistakes:
         raise ConfigError("\n".join(Origin(name, document.lines, overrides.variables).render(mistakes)))
     return config

@@ -51,7 +51,7 @@ class StoreConfig(Slice):
     url: SecretStr = Field(
         default=SecretStr("memory://"),
         description="`memory://` keeps tasks in this process; `redis://`, `rediss://`, "
-        "`redis+sentinel://`, `redis+cluster://` and `unix://` keep them in "
+        "`redis+sentinel://` and `unix://` keep them in "
         "Redis or Valkey. May hold `${ENV_NAME}`.",
     )
     prefix: str = Field(

@@ -84,8 +84,8 @@ class TasksConfig(Slice):
     )
     inline_within: Annotated[int, duration("0s")] = Field(
         default=read_duration("2s"),
-        description="For clients that leave the choice to the gateway (extension tasks): a call that ends "
-        "this fast is answered at once, the rest become tasks.",
+        description="Not used yet. For clients that leave the choice to the gateway (extension tasks): a "
+        "call that ends this fast is answered at once, the rest become tasks.",
     )
 
 

@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.aio.spawn import Crew
+from gateway.front.cors import preflight
 from gateway.front.guard import Guard
 from gateway.front.render import refused, send_answer, send_relay, send_stream
 from gateway.front.watched import ended_by_client, greet
@@ -94,6 +95,8 @@ class HttpDoor:
                 outbound = await self._router.get(inbound)
             case "DELETE":
                 outbound = await self._router.delete(inbound)
+            case "OPTIONS" if inbound.header("origin") is not None:
+                return preflight(inbound)
             case _:
                 refusal = Refusal(INVALID_REQUEST, "Method Not Allowed", status=405)
                 response = refused(inbound, refusal)
@@ -106,19 +109,25 @@ class HttpDoor:
     ) -> web.StreamResponse:
         match outbound:
             case Answer():
-                return send_answer(outbound)
+                return send_answer(inbound, outbound)
             case Relay():
-                return await send_relay(request, outbound, self._crew, drain=not _ends_with_client(inbound))
+                return await send_relay(
+                    request, inbound, outbound, self._crew, drain=not _ends_with_client(inbound)
+                )
             case Stream():
                 streams = self._metrics.streams_now.labels(inbound.upstream)
                 streams.inc()
                 try:
                     async with aclosing(outbound.items):
-                        return await send_stream(request, outbound)
+                        return await send_stream(request, inbound, outbound)
                 finally:
                     streams.dec()
 
     async def _body(self, request: web.BaseRequest) -> bytes:
+        encoding = request.headers.get("Content-Encoding", "identity")
+        if encoding.lower() != "identity":
+            words = "Unsupported Media Type: send the body without Content-Encoding"
+            raise Refusal(INVALID_REQUEST, words, status=415)
         limit = self._limits.request_bytes
         length = request.content_length
         if length is not None and length > limit:

@@ -10,6 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.aio.spawn import Crew
+from gateway.front.cors import allow
 from gateway.front.watched import on_disconnect
 from gateway.protocol import sse
 from gateway.protocol.codes import UPSTREAM_UNAVAILABLE, http_status
@@ -29,9 +30,11 @@ _STREAM_HEADERS: Final = {
 }
 
 
-def send_answer(answer: Answer) -> web.Response:
+def send_answer(inbound: Inbound, answer: Answer) -> web.Response:
     """Return a whole answer."""
-    return web.Response(status=answer.status, body=answer.body or None, headers=answer.headers)
+    response = web.Response(status=answer.status, body=answer.body or None, headers=answer.headers)
+    allow(inbound, response)
+    return response
 
 
 def refused(inbound: Inbound | None, refusal: Refusal) -> web.Response:
@@ -41,6 +44,8 @@ def refused(inbound: Inbound | None, refusal: Refusal) -> web.Response:
         ident = inbound.request_id
     status = refusal.status or http_status(refusal.code, answers_request=ident is not None)
     response = web.Response(status=status, body=refusal_response(ident, refusal), content_type=JSON)
+    if inbound is not None:
+        allow(inbound, response)
     if refusal.retry_after is not None:
         response.headers["Retry-After"] = str(max(1, math.ceil(refusal.retry_after)))
     if status == 413:
@@ -48,13 +53,14 @@ def refused(inbound: Inbound | None, refusal: Refusal) -> web.Response:
     return response
 
 
-async def send_stream(request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
+async def send_stream(request: web.BaseRequest, inbound: Inbound, stream: Stream) -> web.StreamResponse:
     """Send messages as events until they end or the client goes.
 
     What fails once the stream has begun ends it: the client comes back for the rest.
     """
     response = web.StreamResponse(headers=_STREAM_HEADERS)
     response.headers.extend(stream.headers)
+    allow(inbound, response)
     me = asyncio.current_task()
     with on_disconnect(request, me.cancel if me is not None else int):
         await response.prepare(request)
@@ -85,7 +91,7 @@ async def _send_items(response: web.StreamResponse, stream: Stream) -> None:
 
 
 async def send_relay(
-    request: web.BaseRequest, relay: Relay, crew: Crew, *, drain: bool
+    request: web.BaseRequest, inbound: Inbound, relay: Relay, crew: Crew, *, drain: bool
 ) -> web.StreamResponse:
     """Send an upstream's answer as it comes.
 
@@ -98,8 +104,10 @@ async def send_relay(
         if size is not None and size <= _WHOLE_BYTES:
             body = await reply.read(_WHOLE_BYTES)
             await reply.close()
-            return web.Response(status=reply.status, body=body or None, headers=relay.headers)
-        return await _send_chunks(request, relay, size)
+            whole = web.Response(status=reply.status, body=body or None, headers=relay.headers)
+            allow(inbound, whole)
+            return whole
+        return await _send_chunks(request, inbound, relay, size)
     except UpstreamLost as lost:
         await reply.close()
         raise Refusal(UPSTREAM_UNAVAILABLE, f"Upstream unavailable: {lost}") from lost
@@ -114,9 +122,12 @@ async def send_relay(
         raise
 
 
-async def _send_chunks(request: web.BaseRequest, relay: Relay, size: int | None) -> web.StreamResponse:
+async def _send_chunks(
+    request: web.BaseRequest, inbound: Inbound, relay: Relay, size: int | None
+) -> web.StreamResponse:
     reply = relay.reply
     response = web.StreamResponse(status=reply.status, headers=relay.headers)
+    allow(inbound, response)
     if size is not None:
         response.content_length = size
     await response.prepare(request)

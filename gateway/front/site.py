@@ -18,7 +18,7 @@ class Site:
     """The HTTP door on a port."""
 
     def __init__(self, door: HttpDoor) -> None:
-        # Bodies stay as they came: what is compressed is the upstream's to understand.
+        # A small body may unpack to a large one: the door refuses what is compressed.
         server = WatchedServer(
             door.handle,
             access_log=None,

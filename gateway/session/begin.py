@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Final, Literal
+from typing import Final
 
 from gateway.dialects.port import Ask, Dialect
 from gateway.protocol.codes import INTERNAL_ERROR, LIMIT_REACHED
@@ -18,11 +18,10 @@ from gateway.session.exchange import Outbound, Stream, json_answer
 from gateway.session.plain import pass_on
 from gateway.session.streams import Dialects, begun, task_stream, to_wire
 from gateway.session.visit import Visit, find_channel
-from gateway.store.port import Exists, Full, RateLimits
+from gateway.store.port import Exists, Full, RateKind, RateLimits
 from gateway.tasks.model import NewTask, Scope, TaskKey
 from gateway.tasks.policy import Policy, grant_keep_alive
 
-RateKind = Literal["create", "get", "result", "list"]
 _log: Final = logging.getLogger("gateway.session")
 
 

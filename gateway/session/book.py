@@ -12,7 +12,7 @@ from gateway.session.token import Session
 from gateway.store.port import Store
 
 IDLE_SECONDS: Final = 3600.0
-ENDED_MS: Final = 7 * 86_400_000
+ENDED_MS: Final = 30 * 86_400_000
 _SWEEP_SECONDS: Final = 30.0
 _QUIET_SECONDS: Final = 5.0
 

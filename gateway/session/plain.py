@@ -112,7 +112,7 @@ def client_headers(visit: Visit, reply: Reply) -> Headers:
 
 def unavailable(lost: UpstreamLost) -> Refusal:
     """Return the refusal for an upstream that did not answer; its address is for the log alone."""
-    _log.warning("upstream unavailable: %s", lost.tell())
+    _log.info("upstream unavailable: %s", lost.tell())
     return Refusal(UPSTREAM_UNAVAILABLE, f"Upstream unavailable: {lost}")
 
 

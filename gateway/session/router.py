@@ -172,6 +172,7 @@ class Router:
         version = visit.session.version if visit.session is not None else inbound.header(VERSION)
         if not allows_batch(version):
             raise Refusal(INVALID_REQUEST, f"Invalid Request: batches are not part of protocol {version}")
+        check_depth(inbound.body)
         if visit.session is not None and visit.session.link:
             return await take_batch(visit, self._route)
         return await forward(visit)

@@ -208,10 +208,13 @@ class Bus(Protocol):
         ...
 
 
+RateKind = Literal["create", "get", "result", "list"]
+
+
 class RateLimits(Protocol):
     """Rates per scope (SEP-1686 section 8.1.3)."""
 
-    async def hit(self, kind: Literal["create", "get", "result", "list"], scope: Scope) -> float | None:
+    async def hit(self, kind: RateKind, scope: Scope) -> float | None:
         """Count one; `None` where it is allowed, else the seconds until it would be.
 
         When the store is away everything is allowed: rates must not stop plain work.

@@ -15,7 +15,8 @@ from gateway.store.lanes import Reply
 from gateway.store.link import Link, open_link
 from gateway.store.port import Bounds, Claim, Exists, Full
 from gateway.store.scripts import Script, Words
-from gateway.tasks.model import LogEntry, NewTask, Outcome, Pending, Scope, Task, TaskKey
+from gateway.tasks.machine import check_move
+from gateway.tasks.model import LogEntry, NewTask, Outcome, Pending, Scope, Status, Task, TaskKey
 
 Observe = Callable[[str, float, bool], None]
 """Hears of each operation: its name, its seconds, whether the store answered."""
@@ -351,9 +352,11 @@ def _task(scope: Scope, reply: bytes | None) -> Task | None:
     return None if reply is None else records.read_task(scope, reply)
 
 
-def _moved(scope: Scope, reply: bytes | None, target: str) -> Task | None:
+def _moved(scope: Scope, reply: bytes | None, target: Status) -> Task | None:
     if reply is not None and reply.startswith(b"!"):
-        raise IllegalMove(reply[1:].decode(), target)
+        status = reply[1:].decode()
+        check_move(cast(Status, status), target)
+        raise IllegalMove(status, target)
     return _task(scope, reply)
 
 

@@ -30,8 +30,3 @@ def check_move(status: Status, target: Status) -> None:
     """Raise `IllegalMove` where the table does not have the move."""
     if target not in MOVES[status]:
         raise IllegalMove(status, target)
-
-
-def sources_of(target: Status) -> tuple[Status, ...]:
-    """Return the statuses from which `target` can be reached, in the table's order."""
-    return tuple(status for status, targets in MOVES.items() if target in targets)

@@ -13,7 +13,6 @@ from gateway.protocol.errors import UpstreamLost
 from gateway.protocol.headers import Headers
 
 HIGH_WATER: Final = 256 * 1024
-LOW_WATER: Final = 64 * 1024
 
 
 class Source(Protocol):

@@ -125,6 +125,8 @@ class MessageLink:
         finally:
             self._last_use = self._now()
             self._forget(ident, inbox)
+            if inbox.dropped:
+                _log.warning("link %s: a flood cost a call %d messages of news", self._tag, inbox.dropped)
 
     async def send(self, message: bytes, headers: Headers) -> None:
         """Send a notification or a response; raise `UpstreamLost` where it does not pass."""

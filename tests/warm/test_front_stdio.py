@@ -74,7 +74,7 @@ async def pipes() -> AsyncIterator[Pipes]:
     one = Pipes()
     await one.door.open()
     yield one
-    writer = one.door._writer  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - it has no close of its own
+    writer = one.door._writer  # pyright: ignore[reportPrivateUsage] - it has no close of its own
     if writer is not None:
         writer.close()
         await asyncio.sleep(0)

@@ -240,7 +240,7 @@ async def test_a_question_of_a_task_and_its_answer(world: World) -> None:
     sent = await world.link.heard(1)
     ident = json.dumps(sent["id"]).encode()
     question = {"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {"message": "?"}}
-    world.link._answers[ident].put_nowait(json.dumps(question).encode())  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the test's own link
+    world.link._answers[ident].put_nowait(json.dumps(question).encode())  # pyright: ignore[reportPrivateUsage] - the test's own link
     asked = (await world.wrote(2))[1]
     assert asked["params"]["_meta"] == {RELATED: {"taskId": "t"}}
     await world.say({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}})

@@ -119,7 +119,7 @@ def _answer(request: Request) -> None:
     if request.verb != "POST":
         request.write(NO_STREAM)
     elif message.get("method") == "initialize":
-        version = message["params"]["protocolVersion"]
+        version = message.get("params", {}).get("protocolVersion")
         welcome = {"protocolVersion": version, "capabilities": {}, "serverInfo": {"name": "raw", "version": "1"}}
         answer = {"jsonrpc": "2.0", "id": message["id"], "result": welcome}
         request.json(answer, headers="mcp-session-id: of-the-upstream\r\n")
