@@ -36,5 +36,5 @@ class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
     result_bytes: int
     stream_queue_bytes: int
     pending_requests: int
-    log_bytes: int
+    log_bytes: int = 16 * 1024 * 1024
     lease_ms: int

@@ -55,6 +55,7 @@ class Child(asyncio.SubprocessProtocol):
         self._ending = False
         self._vanished = False
         self._tail = b""
+        self.output: asyncio.BaseTransport | None = None
         self.pid = 0
 
     def __repr__(self) -> str:
@@ -175,6 +176,8 @@ class Child(asyncio.SubprocessProtocol):
         """Close what is left, but only after the exit: before it, asyncio would reap beside its watcher."""
         if self._transport is not None and self._exited.is_set():
             self._transport.close()
+        if self.output is not None:
+            self.output.close()
 
     def _finish(self, what: str) -> None:
         if not self._over:
@@ -223,6 +226,25 @@ class Child(asyncio.SubprocessProtocol):
         return not self._vanished
 
 
+class _Output(asyncio.Protocol):
+    """The output of a child, read from a pipe of our own."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Let the child close it."""
+        self._child.output = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Pass the output on."""
+        self._child.pipe_data_received(1, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Pass the end on."""
+        self._child.pipe_connection_lost(1, exc)
+
+
 async def unbroken(work: Coroutine[Any, Any, T]) -> T:
     """Run `work` to its end even when the caller is cancelled; the cancellation comes afterwards.
 
@@ -252,14 +274,28 @@ async def _spawn(options: CommandOptions, child: Child) -> str | None:
     """Start the process; return in words why it cannot be."""
     name = options.command[0]
     env = environment(os.environ, options.env)
+    loop = asyncio.get_running_loop()
+    # A pipe of our own: uvloop leaves a second copy of its own in the child, which would hide its end.
+    ours, theirs = os.pipe()
+    output = os.fdopen(ours, "rb", 0)
     try:
-        await asyncio.get_running_loop().subprocess_exec(
-            lambda: child, *options.command, cwd=options.cwd, env=env, start_new_session=True
+        await loop.subprocess_exec(
+            lambda: child,
+            *options.command,
+            stdout=theirs,
+            cwd=options.cwd,
+            env=env,
+            start_new_session=True,
         )
+        await loop.connect_read_pipe(lambda: _Output(child), output)
+        return None
     except FileNotFoundError as wrong:
         return f"the command of the upstream was not found: {wrong.filename or name}"
     except PermissionError:
         return f"the command of the upstream may not be run: {name}"
     except (OSError, ValueError) as wrong:
         return f"the command of the upstream cannot be run: {wrong}"
-    return None
+    finally:
+        os.close(theirs)
+        if child.output is None:
+            output.close()

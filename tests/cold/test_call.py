@@ -228,9 +228,12 @@ def test_I1_nesting_is_taken_whole_or_refused() -> None:
 
 def test_the_id_of_a_question_names_its_task_and_nothing_else() -> None:
     ident = call.relay_id(KEY, 1, 3)
-    assert ident == f"mtg-ask.{KEY.digest}.3"
+    assert ident == f"mtg-ask.{KEY.digest}.1-3"
     assert call.is_relay_id(json.dumps(ident).encode())
     assert call.relay_id(TaskKey(KEY.scope, "other"), 1, 3) != ident
+    assert call.relay_id(KEY, 2, 3) != ident
+    assert call.relayed_digest(ident) == KEY.digest
+    assert call.relayed_digest("mtg-ask.x") == ""
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ def tasks(body: str) -> str:
         (
             f"{GOOD}\nstore: {{url: 'mysql://a'}}",
             "gateway.yaml:2: store.url: the store must be one of memory://, redis://, rediss://, "
-            "redis+sentinel://, redis+cluster://, unix://",
+            "redis+sentinel://, unix://",
         ),
         (
             f"{GOOD}\nstore: {{url: 'redis://'}}",
@@ -370,7 +370,7 @@ limits: {sessions: many}
         'gateway.yaml:1: listen.prot: there is no such option; did you mean "port"?',
         "gateway.yaml:1: admin.port: 9090 is also listen.port; give each a port of its own",
         "gateway.yaml:2: store.url: the store must be one of memory://, redis://, rediss://, "
-        "redis+sentinel://, redis+cluster://, unix://",
+        "redis+sentinel://, unix://",
         'gateway.yaml:7: upstreams.a.tasks.timeout: "soon" is not a duration; write it like 500ms, '
         "2s, 1h or 7d",
         "gateway.yaml:8: upstreams.a.tasks.keep_alive.default: 2d is longer than the keep_alive.max, 1d",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -135,7 +135,7 @@ class Door:
 
 
 @asynccontextmanager
-async def opened(behave: Behave, **more: Any) -> AsyncIterator[Door]:
+async def opened(behave: Behave, **more: Any) -> AsyncGenerator[Door]:
     """Serve an upstream; `more` is of the configuration, `tasks` of the upstream."""
     tasks: Json = more.pop("tasks", {})
     async with raw_upstream(behave) as upstream:

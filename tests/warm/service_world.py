@@ -115,7 +115,9 @@ class ScriptedChannel:
 
     def ask(self, ident: str = "q") -> None:
         """Send a request of the server."""
-        self.say({"jsonrpc": "2.0", "id": ident, "method": "elicitation/create", "params": {"message": "?"}})
+        self.say(
+            {"jsonrpc": "2.0", "id": ident, "method": "elicitation/create", "params": {"message": "?"}}
+        )
 
     def log(self, data: str) -> None:
         """Send a log message."""
@@ -262,9 +264,7 @@ def order(
         first_status="submitted",
     )
     message = b'{"jsonrpc":"2.0","id":%b,"method":"tools/call","params":{"name":"work"}}' % request_id
-    return Order(
-        new=new, policy=policy, message=message, channel=channel, reach=channel.reach, headers=[]
-    )
+    return Order(new=new, policy=policy, message=message, channel=channel, reach=channel.reach, headers=[])
 
 
 def memory() -> str:
@@ -300,5 +300,8 @@ async def question_on(feed: Feed) -> Json:
 
 async def followed(replica: Replica, task_id: str, after: str | None = None) -> list[News]:
     """Follow a task to its end and return its news."""
-    async with asyncio.timeout(WAIT), aclosing(replica.service.follow(TaskKey(ALICE, task_id), after)) as news:
+    async with (
+        asyncio.timeout(WAIT),
+        aclosing(replica.service.follow(TaskKey(ALICE, task_id), after)) as news,
+    ):
         return [item async for item in news if item is not None]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.warm.front_world import PING, Door, opened
 from tests.wire.raw_upstream import EVENTS, Request, http_request
-from tests.wire.seed_client import BOTH, WAIT, augmented
+from tests.wire.seed_client import BOTH, WAIT, Json, augmented
 
 LIMIT = 20_000
 
@@ -25,7 +25,9 @@ async def behave(request: Request) -> bool:
             request.write(EVENTS + b": here\n\n")
             await request.gone()
         case "half":
-            request.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9000000\r\n\r\n{")
+            request.write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9000000\r\n\r\n{"
+            )
             await request.gone()
         case "echo":
             request.result({"content": [], "saw": request.message["params"]})
@@ -42,7 +44,7 @@ async def door() -> AsyncIterator[Door]:
 
 def call(tool: str, ident: int = 1) -> bytes:
     """Return a plain call."""
-    params = {"name": tool, "arguments": {}}
+    params: Json = {"name": tool, "arguments": {}}
     return json.dumps({"jsonrpc": "2.0", "id": ident, "method": "tools/call", "params": params}).encode()
 
 
@@ -53,7 +55,9 @@ def padded(size: int) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
 
 
-@pytest.mark.parametrize("path", ["/", "/main", "/mcp/", "/main/mcp/x", "/other/mcp", "//mcp", "/MCP", "/%2e/mcp"])
+@pytest.mark.parametrize(
+    "path", ["/", "/main", "/mcp/", "/main/mcp/x", "/other/mcp", "//mcp", "/MCP", "/%2e/mcp"]
+)
 async def test_I12_another_path_is_answered_404_in_words(door: Door, path: str) -> None:
     answer = await door.ask("POST", PING, path=path)
     assert answer.status == 404
@@ -84,7 +88,9 @@ async def test_I10_the_bound_of_a_body_is_exact_whichever_way_it_comes(
     line = await door.line()
     if chunked:
         fields = "".join(f"{name}: {content}\r\n" for name, content in headers.items())
-        line.write(f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n{fields}\r\n".encode())
+        line.write(
+            f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n{fields}\r\n".encode()
+        )
         for start in range(0, size, 999):
             part = body[start : start + 999]
             line.write(b"%x\r\n%b\r\n" % (len(part), part))
@@ -94,7 +100,10 @@ async def test_I10_the_bound_of_a_body_is_exact_whichever_way_it_comes(
     answer = await line.answer()
     assert answer.status == (200 if fits else 413)
     if not fits:
-        assert answer.error == (-32600, f"Limit reached: the body is larger than request_bytes ({LIMIT} bytes)")
+        assert answer.error == (
+            -32600,
+            f"Limit reached: the body is larger than request_bytes ({LIMIT} bytes)",
+        )
         assert answer.json["error"]["data"] == {"limit": "request_bytes", "max": LIMIT}
 
 
@@ -119,7 +128,7 @@ async def test_a_body_that_comes_in_drops_is_taken(door: Door) -> None:
     [
         b"POST /mcp HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n",
         b"POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
-        b"POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         b"POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Length: -3\r\n\r\n",
         b"POST /mcp HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
         b"GET /mcp HTTP/1.1\r\nHost: a\r\n" + b"".join(b"X-%d: a\r\n" % n for n in range(3_000)) + b"\r\n",
@@ -181,7 +190,13 @@ async def test_pipelined_requests_are_answered_in_order(door: Door) -> None:
 async def test_a_refusal_leaves_the_connection_good(door: Door) -> None:
     headers = await door.session()
     line = await door.line()
-    for body, status in ((b"{", 400), (b"[]", 400), (PING, 200), (b'{"jsonrpc":"2.0","id":1}', 400), (PING, 200)):
+    for body, status in (
+        (b"{", 400),
+        (b"[]", 400),
+        (PING, 200),
+        (b'{"jsonrpc":"2.0","id":1}', 400),
+        (PING, 200),
+    ):
         line.write(http_request("POST", "/mcp", headers, body))
         assert (await line.answer()).status == status
 
@@ -288,7 +303,9 @@ async def test_a_client_that_does_not_read_holds_up_its_own_answer_only(door: Do
             assert (await door.ask("POST", PING, headers)).status == 200
 
 
-@pytest.mark.parametrize("accept", ["application/json", "*/*", BOTH, None, "text/event-stream", "text/*, x/y"])
+@pytest.mark.parametrize(
+    "accept", ["application/json", "*/*", BOTH, None, "text/event-stream", "text/*, x/y"]
+)
 async def test_48_any_accept_is_answered(door: Door, accept: str | None) -> None:
     headers = await door.session()
     headers.pop("Accept")

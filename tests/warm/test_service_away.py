@@ -254,7 +254,9 @@ ASKS: dict[str, Ask] = {
 
 @pytest.mark.parametrize("name", ASKS)
 @pytest.mark.parametrize("how", ["hangs", "is dead"])
-async def test_I9_what_needs_the_store_fails_clearly_and_soon(server: RedisServer, name: str, how: str) -> None:
+async def test_I9_what_needs_the_store_fails_clearly_and_soon(
+    server: RedisServer, name: str, how: str
+) -> None:
     server.wake()
     replica = Replica(server.url, "r2", timeout=0.15)
     await back(replica)

@@ -79,7 +79,9 @@ async def test_a_follower_hears_each_message_as_it_comes(pair: Pair, channel: Sc
             await anext(news)
 
 
-async def test_I7_nothing_is_to_be_followed_of_an_unknown_task(pair: Pair, channel: ScriptedChannel) -> None:
+async def test_I7_nothing_is_to_be_followed_of_an_unknown_task(
+    pair: Pair, channel: ScriptedChannel
+) -> None:
     one, _ = pair
     await one.begin("t", channel)
     assert await followed(one, "nothing") == []

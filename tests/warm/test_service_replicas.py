@@ -21,6 +21,7 @@ from tests.warm.service_world import (
     question_on,
     read,
 )
+from tests.wire.raw_upstream import soon
 
 Pair = tuple[Replica, Replica]
 
@@ -51,9 +52,7 @@ async def take_over(replica: Replica, task_id: str) -> None:
 
 async def until_idle(replica: Replica) -> None:
     """Wait until a replica runs nothing."""
-    async with asyncio.timeout(WAIT):
-        while replica.service.running:
-            await asyncio.sleep(0.001)
+    await soon(lambda: not replica.service.running)
 
 
 async def test_I6_a_cancel_at_another_replica_stops_the_call(pair: Pair, channel: ScriptedChannel) -> None:
@@ -68,7 +67,9 @@ async def test_I6_a_cancel_at_another_replica_stops_the_call(pair: Pair, channel
     assert one.gauge() == two.gauge() == {}
 
 
-async def test_I6_a_deletion_at_another_replica_stops_the_call(pair: Pair, channel: ScriptedChannel) -> None:
+async def test_I6_a_deletion_at_another_replica_stops_the_call(
+    pair: Pair, channel: ScriptedChannel
+) -> None:
     one, two = pair
     await one.begin("t", channel)
     await channel.called()
@@ -352,4 +353,3 @@ async def test_the_created_news_comes_first_even_where_a_question_waits_already(
     await one.reach("t", "input_required")
     assert (await next_news(running.feed)).kind == "created"
     assert (await question_on(running.feed))["method"] == "elicitation/create"
-

@@ -1,4 +1,4 @@
-"""The book of sessions: their number is bounded, ended ones are refused, the store is not waited for (I9, I10)."""
+"""The book of sessions: bounded, ended ones are refused, and the store is not waited for (I9, I10)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ async def test_sessions_are_counted_by_upstream(world: World) -> None:
     assert world.counts.now == {"one": 0, "two": 1}
 
 
-async def test_I6_an_ended_session_is_refused_here_and_at_a_replica_that_sees_it_first(world: World) -> None:
+async def test_I6_an_ended_session_is_refused_here_and_at_a_replica_that_sees_it_first(
+    world: World,
+) -> None:
     await world.book.touch(session("s"))
     await world.book.end(session("s"))
     other = World(world.store)
@@ -98,7 +100,9 @@ async def test_I6_an_ended_session_is_refused_here_and_at_a_replica_that_sees_it
     assert world.counts.now == {"reports": 0}
 
 
-async def test_I10_the_memory_of_ended_sessions_is_bounded_and_the_store_still_knows_them(world: World) -> None:
+async def test_I10_the_memory_of_ended_sessions_is_bounded_and_the_store_still_knows_them(
+    world: World,
+) -> None:
     for number in range(20):
         await world.book.end(session(f"s{number}"))
     with pytest.raises(Refusal):

@@ -33,9 +33,14 @@ class World:
     async def behave(self, request: Request) -> bool:
         self.heard.append(request.message)
         if request.verb == "GET":
-            request.write(EVENTS + b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n')
+            request.write(
+                EVENTS + b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n'
+            )
             await request.gone()
-        if "params" in request.message and request.message.get("method") in ("tools/call", "resources/read"):
+        if "params" in request.message and request.message.get("method") in (
+            "tools/call",
+            "resources/read",
+        ):
             await self.hold.wait()
             request.result({"content": [], "saw": request.message["params"]})
             return True
@@ -93,10 +98,17 @@ async def test_a_call_whose_policy_forbids_tasks_goes_through_as_it_came(world: 
     (found,) = messages(await post(door, call("never", "t"), world.headers))
     assert found["result"]["saw"]["_meta"][TASK] == {"taskId": "t"}
     assert world.calls() == [call("never", "t")]
-    assert "error" in messages(await post(door, {**call("x"), "method": "tasks/get", "params": about("t")}, world.headers))[0]
+    assert (
+        "error"
+        in messages(
+            await post(door, {**call("x"), "method": "tasks/get", "params": about("t")}, world.headers)
+        )[0]
+    )
 
 
-async def test_a_call_that_must_be_a_task_works_for_clients_that_know_none(world: World, door: Door) -> None:
+async def test_a_call_that_must_be_a_task_works_for_clients_that_know_none(
+    world: World, door: Door
+) -> None:
     (found,) = messages(await post(door, call("must"), world.headers))
     assert "result" in found
     (found,) = messages(await post(door, call("only"), world.headers))
@@ -104,7 +116,9 @@ async def test_a_call_that_must_be_a_task_works_for_clients_that_know_none(world
     assert len(world.calls()) == 1
 
 
-@pytest.mark.parametrize(("method", "is_task"), [("resources/read", True), ("prompts/get", False), ("x/y", False)])
+@pytest.mark.parametrize(
+    ("method", "is_task"), [("resources/read", True), ("prompts/get", False), ("x/y", False)]
+)
 async def test_any_method_by_policy(world: World, door: Door, method: str, is_task: bool) -> None:
     message = augmented("t", {"uri": "a:b"}, method, 1)
     found = messages(await post(door, message, world.headers))
@@ -113,7 +127,10 @@ async def test_any_method_by_policy(world: World, door: Door, method: str, is_ta
 
 
 async def test_I1_what_is_not_about_tasks_goes_through_byte_for_byte(world: World, door: Door) -> None:
-    body = b'{ "params":{"name":"never","n":1.0,"big":12345678901234567890},"method":"tools/call",\t"id":"7","jsonrpc":"2.0"}'
+    body = (
+        b'{ "params":{"name":"never","n":1.0,"big":12345678901234567890},'
+        b'"method":"tools/call",\t"id":"7","jsonrpc":"2.0"}'
+    )
     answer = await door.ask("POST", body, world.headers)
     assert answer.json["id"] == "7"
     assert b"12345678901234567890" in answer.body
@@ -157,7 +174,7 @@ async def test_an_answer_to_a_question_of_ours_that_nobody_asked_is_dropped(
 async def test_an_answer_to_the_upstreams_own_question_goes_through(
     world: World, door: Door, ident: int | str
 ) -> None:
-    message = {"jsonrpc": "2.0", "id": ident, "result": {"roots": []}}
+    message: Json = {"jsonrpc": "2.0", "id": ident, "result": {"roots": []}}
     assert (await post(door, message, world.headers)).status == 202
     assert world.heard == [message]
 
@@ -177,11 +194,15 @@ async def test_I7_a_session_of_somebody_else_is_no_way_to_his_tasks(world: World
     mine = await door.session({"Authorization": "Bearer mine"})
     messages(await post(door, call("any", "t"), mine))
     for stolen in ({**mine, "Authorization": "Bearer other"}, {"Mcp-Session-Id": mine["Mcp-Session-Id"]}):
-        answer = await post(door, {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": about("t")}, stolen)
+        answer = await post(
+            door, {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": about("t")}, stolen
+        )
         assert "error" in answer.json
 
 
-@pytest.mark.parametrize(("version", "status"), [("2025-06-18", 200), ("junk", 400), ("2025-13-99x", 400), ("", 400)])
+@pytest.mark.parametrize(
+    ("version", "status"), [("2025-06-18", 200), ("junk", 400), ("2025-13-99x", 400), ("", 400)]
+)
 async def test_50_a_version_header_that_is_none_is_refused(
     world: World, door: Door, version: str, status: int
 ) -> None:
@@ -205,7 +226,9 @@ async def test_a_deleted_session_is_gone_and_its_task_is_not(world: World, door:
     assert (await post(door, look, again)).json["result"]["status"] == "completed"
 
 
-async def test_the_session_stream_merges_the_upstreams_events_with_the_gateways(world: World, door: Door) -> None:
+async def test_the_session_stream_merges_the_upstreams_events_with_the_gateways(
+    world: World, door: Door
+) -> None:
     line = await door.line()
     line.write(http_request("GET", "/mcp", world.headers))
     assert b": keep-alive" in await line.until(b"notifications/tools/list_changed")
@@ -260,7 +283,9 @@ async def test_I11_a_client_that_takes_json_only_gets_the_response_alone(world: 
     assert answer.json["result"]["_meta"] == {RELATED: {"taskId": "t"}}
 
 
-async def test_a_client_that_takes_json_only_hears_that_its_request_was_cancelled(world: World, door: Door) -> None:
+async def test_a_client_that_takes_json_only_hears_that_its_request_was_cancelled(
+    world: World, door: Door
+) -> None:
     world.hold.clear()
     headers = {**world.headers, "Accept": "application/json"}
     asking = asyncio.create_task(post(door, call("any", "t", 7), headers))
@@ -272,7 +297,9 @@ async def test_a_client_that_takes_json_only_hears_that_its_request_was_cancelle
     assert answer.error == (-32603, "Request cancelled")
 
 
-async def test_a_house_that_drains_takes_no_new_tasks_and_plain_calls_go_on(world: World, door: Door) -> None:
+async def test_a_house_that_drains_takes_no_new_tasks_and_plain_calls_go_on(
+    world: World, door: Door
+) -> None:
     door.house.service.draining = True
     (refused,) = messages(await post(door, call("any", "t"), world.headers))
     assert "stopping" in refused["error"]["message"]

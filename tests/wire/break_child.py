@@ -28,7 +28,13 @@ def raw(text: str) -> None:
 def flood(ident: object) -> None:
     """Write more notifications than anybody wants to hear."""
     for _ in range(2000):
-        out({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 500}})
+        out(
+            {
+                "jsonrpc": "2.0",
+                "method": "notifications/message",
+                "params": {"level": "info", "data": "x" * 500},
+            }
+        )
     done(ident)
 
 
@@ -59,6 +65,7 @@ TOOLS: dict[str, Callable[[object], object]] = {
     "done": done,
     "die": lambda _: os._exit(3),
     "deaf": lambda _: time.sleep(1000),
+    "slow": lambda _: time.sleep(1000),
     "frozen": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
     "mute": lambda _: os.close(1),
     "endless_line": lambda _: raw("x" * (3 * 1024 * 1024)),

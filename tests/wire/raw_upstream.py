@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from tests.wire.seed_client import WAIT, Json
+from tests.wire.seed_client import PAUSE, WAIT, Json
 
 EVENTS: Final = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 ACCEPTED: Final = b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n"
@@ -120,7 +120,11 @@ def _answer(request: Request) -> None:
         request.write(NO_STREAM)
     elif message.get("method") == "initialize":
         version = message.get("params", {}).get("protocolVersion")
-        welcome = {"protocolVersion": version, "capabilities": {}, "serverInfo": {"name": "raw", "version": "1"}}
+        welcome = {
+            "protocolVersion": version,
+            "capabilities": {},
+            "serverInfo": {"name": "raw", "version": "1"},
+        }
         answer = {"jsonrpc": "2.0", "id": message["id"], "result": welcome}
         request.json(answer, headers="mcp-session-id: of-the-upstream\r\n")
     elif "id" in message and "method" in message:
@@ -130,7 +134,7 @@ def _answer(request: Request) -> None:
 
 
 @asynccontextmanager
-async def raw_upstream(behave: Behave) -> AsyncIterator[RawUpstream]:
+async def raw_upstream(behave: Behave) -> AsyncGenerator[RawUpstream]:
     """Serve for as long as the block runs."""
     upstream = RawUpstream(behave)
     await upstream.start()
@@ -138,6 +142,15 @@ async def raw_upstream(behave: Behave) -> AsyncIterator[RawUpstream]:
         yield upstream
     finally:
         upstream.stop()
+
+
+async def soon(true: Callable[[], bool]) -> None:
+    """Look until something is true that nobody tells of; raise `TimeoutError`."""
+    async with asyncio.timeout(WAIT):
+        while True:
+            if true():
+                return
+            await asyncio.sleep(PAUSE)
 
 
 def http_request(verb: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:

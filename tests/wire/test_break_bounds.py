@@ -24,8 +24,9 @@ from tests.wire.raw_upstream import (
     http_request,
     nothing,
     raw_upstream,
+    soon,
 )
-from tests.wire.seed_client import PAUSE, TASK, WAIT, Json, Seed, new_id
+from tests.wire.seed_client import TASK, WAIT, Json, Seed, new_id
 from tests.wire.seed_world import started
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -37,7 +38,17 @@ WORDS: Final[list[Any]] = [
     *(None, True, 0, -1, 1.5, 1e308, 10**40, "", "a", "\ud800", "\x00", "x" * 3_000, [], {}, [[]]),
     *({"taskId": "t"}, {TASK: {"taskId": "t"}}, {TASK: 5}, "2026-07-28"),
 ]
-NAMES: Final = ["taskId", "cursor", "_meta", "name", "arguments", "requestId", "progressToken", TASK, "keepAlive"]
+NAMES: Final = [
+    "taskId",
+    "cursor",
+    "_meta",
+    "name",
+    "arguments",
+    "requestId",
+    "progressToken",
+    TASK,
+    "keepAlive",
+]
 METHODS: Final[list[Any]] = [
     *("tools/call", "tasks/get", "tasks/result", "tasks/list", "tasks/delete", "ping", "tools/list"),
     *("notifications/cancelled", "notifications/progress", "resources/read", "", None, 5),
@@ -85,12 +96,12 @@ async def test_I8_the_embedded_store_gives_the_room_of_expired_results_back(
     async with Seed(gateway.url()) as seed:
         before = resident(gateway)
         for number in range(60):
-            async with await seed.begin(new_id(), {"name": "large", "arguments": {}}, ident=number) as stream:
+            async with await seed.begin(
+                new_id(), {"name": "large", "arguments": {}}, ident=number
+            ) as stream:
                 await stream.response(number)
         assert resident(gateway) > before + 30 * MEGABYTE
-        async with asyncio.timeout(WAIT):
-            while resident(gateway) > before + 30 * MEGABYTE:
-                await asyncio.sleep(PAUSE)
+        await soon(lambda: resident(gateway) <= before + 30 * MEGABYTE)
 
 
 async def test_I10_streams_and_sessions_that_are_gone_leave_no_descriptor(
@@ -106,9 +117,7 @@ async def test_I10_streams_and_sessions_that_are_gone_leave_no_descriptor(
     assert descriptors(gateway) >= before + 120
     for client in clients:
         client.vanish()
-    async with asyncio.timeout(WAIT):
-        while descriptors(gateway) > before + 5:
-            await asyncio.sleep(PAUSE)
+    await soon(lambda: descriptors(gateway) <= before + 5)
 
 
 async def test_I12_no_body_makes_the_gateway_fail(served: tuple[RawUpstream, Gateway]) -> None:
@@ -136,7 +145,11 @@ async def test_I12_no_body_makes_the_gateway_fail(served: tuple[RawUpstream, Gat
     async with Seed(served[1].url()) as seed:
         reader, writer = await asyncio.open_connection("127.0.0.1", served[1].port)
         for _ in range(800):
-            headers = {"Accept": "application/json", "Mcp-Session-Id": seed.session or "", "Authorization": "x"}
+            headers = {
+                "Accept": "application/json",
+                "Mcp-Session-Id": seed.session or "",
+                "Authorization": "x",
+            }
             sent = body()
             writer.write(http_request("POST", "/mcp", headers, sent))
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WAIT)
@@ -154,11 +167,10 @@ async def test_I10_a_gateway_without_free_descriptors_works_again_when_there_are
         room = descriptors(gateway) + 20
         resource.prlimit(gateway.process.pid, resource.RLIMIT_NOFILE, (room, room))
         lines = [await asyncio.open_connection("127.0.0.1", gateway.port) for _ in range(40)]
-        async with asyncio.timeout(WAIT):
-            while descriptors(gateway) < room:
-                await asyncio.sleep(PAUSE)
+        await soon(lambda: descriptors(gateway) >= room)
         for _, writer in lines:
             writer.transport.abort()
+        await soon(lambda: descriptors(gateway) <= room - 15)
         async with Seed(gateway.url()) as seed:
             assert "result" in await seed.ask("ping")
         await asyncio.to_thread(gateway.end)

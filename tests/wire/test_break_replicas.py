@@ -42,7 +42,9 @@ def running_now(gateway: Gateway) -> float:
 async def until_idle(gateway: Gateway) -> None:
     """Wait until a gateway says that it runs nothing."""
     async with asyncio.timeout(WAIT):
-        while await asyncio.to_thread(running_now, gateway):
+        while True:
+            if not await asyncio.to_thread(running_now, gateway):
+                return
             await asyncio.sleep(PAUSE)
 
 

@@ -47,7 +47,9 @@ CUTS: Final[dict[str, Callable[[Request], bytes]]] = {
     "nothing": lambda _: b"",
     "half_head": lambda _: b"HTTP/1.1 200 OK\r\ncontent-ty",
     "half_body": lambda _: LENGTH % 100 + b'{"json',
-    "half_event": lambda _: EVENTS + b'data: {"jsonrpc":"2.0","method":"notifications/message"}\n\ndata: {"js',
+    "half_event": lambda _: (
+        EVENTS + b'data: {"jsonrpc":"2.0","method":"notifications/message"}\n\ndata: {"js'
+    ),
     "no_event": lambda _: EVENTS,
     "error_event": lambda _: EVENTS + b"event: error\ndata: broken\n\n",
     "noise": lambda _: os.urandom(3000),
