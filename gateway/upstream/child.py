@@ -11,11 +11,12 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from gateway.aio.spawn import Crew
 from gateway.protocol.errors import UpstreamLost
 from gateway.upstream.options import CommandOptions
+from gateway.upstream.process import Process, spawn_process
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ def environment(own: Mapping[str, str], configured: Mapping[str, str]) -> dict[s
     return {**passed, **configured}
 
 
-class Child(asyncio.SubprocessProtocol):
+class Child:
     """One process. `out` hears what it writes, `ended` hears once that it is over, in words.
 
     Its errors are always drained; the last of them are kept for the log.
@@ -46,7 +47,7 @@ class Child(asyncio.SubprocessProtocol):
         self._out = out
         self._ended = ended
         self._grace = grace
-        self._transport: asyncio.SubprocessTransport | None = None
+        self._process: Process | None = None
         self._exited = asyncio.Event()
         self._full = False
         self._writers: list[asyncio.Future[None]] = []
@@ -55,7 +56,6 @@ class Child(asyncio.SubprocessProtocol):
         self._ending = False
         self._vanished = False
         self._tail = b""
-        self.output: asyncio.BaseTransport | None = None
         self.pid = 0
 
     def __repr__(self) -> str:
@@ -87,7 +87,7 @@ class Child(asyncio.SubprocessProtocol):
 
     async def end(self) -> None:
         """End the process and its group, step by step; nothing of it is left, even when cancelled."""
-        if self._transport is None:
+        if self._process is None:
             return
         stdin = self._stdin()
         try:
@@ -113,10 +113,10 @@ class Child(asyncio.SubprocessProtocol):
         except (ProcessLookupError, PermissionError):
             return
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def take(self, process: Process) -> None:
         """Take the process."""
-        self._transport = cast("asyncio.SubprocessTransport", transport)
-        self.pid = self._transport.get_pid()
+        self._process = process
+        self.pid = process.pid
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Take output or errors."""
@@ -173,11 +173,8 @@ class Child(asyncio.SubprocessProtocol):
                 writer.exception()
 
     def _close_pipes(self) -> None:
-        """Close what is left, but only after the exit: before it, asyncio would reap beside its watcher."""
-        if self._transport is not None and self._exited.is_set():
-            self._transport.close()
-        if self.output is not None:
-            self.output.close()
+        if self._process is not None:
+            self._process.close()
 
     def _finish(self, what: str) -> None:
         if not self._over:
@@ -186,7 +183,7 @@ class Child(asyncio.SubprocessProtocol):
             self._ended(what)
 
     def _how(self) -> str:
-        code = None if self._transport is None else self._transport.get_returncode()
+        code = None if self._process is None else self._process.returncode
         if code is not None and code < 0:
             try:
                 return f"the upstream process was killed by {signal.Signals(-code).name}"
@@ -195,9 +192,7 @@ class Child(asyncio.SubprocessProtocol):
         return f"the upstream process exited with code {code}"
 
     def _stdin(self) -> asyncio.WriteTransport | None:
-        if self._transport is None:
-            return None
-        return cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0))
+        return None if self._process is None else self._process.stdin
 
     async def _gone(self, seconds: float) -> bool:
         """Wait until the process and its group are gone; tell whether they are."""
@@ -224,25 +219,6 @@ class Child(asyncio.SubprocessProtocol):
         except PermissionError:
             return True
         return not self._vanished
-
-
-class _Output(asyncio.Protocol):
-    """The output of a child, read from a pipe of our own."""
-
-    def __init__(self, child: Child) -> None:
-        self._child = child
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let the child close it."""
-        self._child.output = transport
-
-    def data_received(self, data: bytes) -> None:
-        """Pass the output on."""
-        self._child.pipe_data_received(1, data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Pass the end on."""
-        self._child.pipe_connection_lost(1, exc)
 
 
 async def unbroken(work: Coroutine[Any, Any, T]) -> T:
@@ -274,28 +250,14 @@ async def _spawn(options: CommandOptions, child: Child) -> str | None:
     """Start the process; return in words why it cannot be."""
     name = options.command[0]
     env = environment(os.environ, options.env)
-    loop = asyncio.get_running_loop()
-    # A pipe of our own: uvloop leaves a second copy of its own in the child, which would hide its end.
-    ours, theirs = os.pipe()
-    output = os.fdopen(ours, "rb", 0)
     try:
-        await loop.subprocess_exec(
-            lambda: child,
-            *options.command,
-            stdout=theirs,
-            cwd=options.cwd,
-            env=env,
-            start_new_session=True,
-        )
-        await loop.connect_read_pipe(lambda: _Output(child), output)
-        return None
+        process = await spawn_process(options.command, env, options.cwd, child)
     except FileNotFoundError as wrong:
         return f"the command of the upstream was not found: {wrong.filename or name}"
     except PermissionError:
         return f"the command of the upstream may not be run: {name}"
     except (OSError, ValueError) as wrong:
         return f"the command of the upstream cannot be run: {wrong}"
-    finally:
-        os.close(theirs)
-        if child.output is None:
-            output.close()
+    child.take(process)
+    await process.open()
+    return None

@@ -35,6 +35,12 @@ def server() -> Iterator[RedisServer]:
     one.close()
 
 
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask a store that has hung again soon."""
+    monkeypatch.setattr("gateway.store.lanes._HUNG_SECONDS", 0.05)
+
+
 @pytest.fixture
 async def replica(server: RedisServer) -> AsyncIterator[Replica]:
     server.wake()
