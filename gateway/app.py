@@ -210,6 +210,7 @@ class HttpFront:
         self.house = house
         self._doors = AsyncExitStack()
         self.port = 0
+        self.serving = False
         self.admin_port: int | None = None
 
     async def open(self) -> None:
@@ -227,6 +228,7 @@ class HttpFront:
         self._doors.push_async_callback(site.close)
         with _named("listen", config.listen.host, config.listen.port):
             self.port = await site.open(config.listen.host, config.listen.port)
+        self.serving = True
 
     async def open_admin(self) -> None:
         """Open the operator's door, before the house has started; raise `OSError` for a taken port."""
@@ -236,6 +238,7 @@ class HttpFront:
                 store=house.store.ping,
                 upstreams={name: served.upstream.check for name, served in house.served.items()},
                 draining=lambda: house.service.draining,
+                serving=lambda: self.serving,
             )
             admin = Admin(house.metrics.render, probes, house.clock)
             with _named("admin", config.admin.host, config.admin.port):

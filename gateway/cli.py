@@ -140,7 +140,10 @@ async def _serve_pipe(config: Config) -> int:
     front = HttpFront(house)
     try:
         await front.open_admin()
-        return await wrap(house, stop) if await _unless(stop, house, house.start()) else 0
+        if not await _unless(stop, house, house.start()):
+            return 0
+        front.serving = True
+        return await wrap(house, stop)
     finally:
         await house.stop()
         await front.shut()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -56,11 +57,19 @@ class Gateway:
             except OSError as fault:
                 last = fault
             else:
-                if status == 200:
+                if status == 200 and self._listens():
                     return
                 last = f"{status} {body}"
             time.sleep(0.05)
         raise AssertionError(f"{path} of {self.process}: {last}\n{self.process.text}")
+
+    def _listens(self) -> bool:
+        """Tell whether clients are let in: the admin port is open before that."""
+        try:
+            socket.create_connection((HOST, self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
 
     def end(self) -> None:
         """End the process if it still runs; raise `AssertionError` for a traceback in its output."""

@@ -31,12 +31,13 @@ class Probes:
     """What readiness asks.
 
     A probe returns `None` where all is well and else what is wrong, in words; it may also raise.
-    `Upstream.check` and `Store.ping` are probes as they are.
+    `Upstream.check` and `Store.ping` are probes as they are. `serving` tells whether clients are let in.
     """
 
     store: Probe
     upstreams: Mapping[str, Probe]
     draining: Callable[[], bool]
+    serving: Callable[[], bool]
 
 
 class Admin:
@@ -77,20 +78,21 @@ class Admin:
     async def readiness(self) -> dict[str, Any]:
         """Return the readiness of this replica.
 
-        It is ready while it is not draining, its store answers, and at least one upstream does: one
+        It is ready while it lets clients in, does not drain, and its store and an upstream answer: one
         upstream of several that is down must not take the others away. Answers are at most a second old.
         """
         async with self._lock:
             if self._clock.monotonic() - self._asked_at >= FRESH_SECONDS:
                 await self._ask()
                 self._asked_at = self._clock.monotonic()
-        draining = self._probes.draining()
+        draining, serving = self._probes.draining(), self._probes.serving()
         reached = not self._upstreams or "ok" in self._upstreams.values()
         return {
-            "ready": not draining and self._store == "ok" and reached,
+            "ready": serving and not draining and self._store == "ok" and reached,
             "store": self._store,
             "upstreams": self._upstreams,
             "draining": draining,
+            "serving": serving,
         }
 
     async def _ask(self) -> None:

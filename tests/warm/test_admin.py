@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -34,6 +35,7 @@ class World:
         self.store: str | Exception | None = None
         self.upstreams: dict[str, str | None] = {"a": None, "b": None}
         self.draining = False
+        self.serving = True
         self.asked = 0
         self.hang = False
 
@@ -42,6 +44,7 @@ class World:
             store=self.ask_store,
             upstreams={name: self._upstream(name) for name in self.upstreams},
             draining=lambda: self.draining,
+            serving=lambda: self.serving,
         )
 
     async def ask_store(self) -> str | None:
@@ -105,7 +108,13 @@ async def test_a_living_loop_is_healthy_whatever_else_is_wrong(get: Get, world: 
 async def test_a_replica_with_store_and_upstreams_is_ready(get: Get) -> None:
     status, kind, text = await get("/readyz")
     assert (status, kind) == (200, "application/json; charset=utf-8")
-    assert text == '{"ready": true, "store": "ok", "upstreams": {"a": "ok", "b": "ok"}, "draining": false}'
+    assert json.loads(text) == {
+        "ready": True,
+        "store": "ok",
+        "upstreams": {"a": "ok", "b": "ok"},
+        "draining": False,
+        "serving": True,
+    }
 
 
 async def test_I9_a_store_that_is_away_is_named(get: Get, world: World) -> None:
@@ -145,6 +154,13 @@ async def test_a_draining_replica_is_not_ready_at_once(get: Get, world: World) -
     assert status == 503
     assert '"ready": false' in text
     assert '"draining": true' in text
+
+
+async def test_a_replica_that_does_not_let_clients_in_yet_is_not_ready(get: Get, world: World) -> None:
+    world.serving = False
+    status, _, text = await get("/readyz")
+    assert status == 503
+    assert json.loads(text)["serving"] is False
 
 
 async def test_I10_answers_are_kept_for_a_second_and_asked_for_once(

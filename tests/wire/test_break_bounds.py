@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from tests.gateways import Gateway
+from tests.gateways import Gateway, StartGateway
 from tests.wire.raw_upstream import (
     EVENTS,
     RawUpstream,
@@ -161,16 +161,17 @@ async def test_I12_no_body_makes_the_gateway_fail(served: tuple[RawUpstream, Gat
         await asyncio.sleep(0)
 
 
-async def test_I10_a_gateway_without_free_descriptors_works_again_when_there_are(tmp_path: Path) -> None:
+async def test_I10_a_gateway_without_free_descriptors_works_again_when_there_are(
+    gateway: StartGateway,
+) -> None:
     async with raw_upstream(nothing) as upstream:
-        gateway = await started(configured(upstream.url, TASKS), tmp_path)
-        room = descriptors(gateway) + 20
-        resource.prlimit(gateway.process.pid, resource.RLIMIT_NOFILE, (room, room))
-        lines = [await asyncio.open_connection("127.0.0.1", gateway.port) for _ in range(40)]
-        await soon(lambda: descriptors(gateway) >= room)
+        one = await asyncio.to_thread(gateway, configured(upstream.url, TASKS))
+        room = descriptors(one) + 20
+        resource.prlimit(one.process.pid, resource.RLIMIT_NOFILE, (room, room))
+        lines = [await asyncio.open_connection("127.0.0.1", one.port) for _ in range(40)]
+        await soon(lambda: descriptors(one) >= room)
         for _, writer in lines:
             writer.transport.abort()
-        await soon(lambda: descriptors(gateway) <= room - 15)
-        async with Seed(gateway.url()) as seed:
+        await soon(lambda: descriptors(one) <= room - 15)
+        async with Seed(one.url()) as seed:
             assert "result" in await seed.ask("ping")
-        await asyncio.to_thread(gateway.end)

@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from tests.gateways import Gateway
+from tests.gateways import Gateway, StartGateway
 from tests.processes import ROOT
 from tests.wire.raw_upstream import soon
 from tests.wire.seed_client import WAIT, Json, Seed, about, augmented, new_id
@@ -96,12 +96,12 @@ async def test_a_plain_call_of_a_child_that_went_mute_is_answered(keeper: Gatewa
         assert "closed its output" in answer["error"]["message"]
 
 
-async def test_59_nothing_of_a_child_is_left_when_the_gateway_is_killed(tmp_path: Path) -> None:
-    gateway = await started(configuration(), tmp_path)
-    async with Seed(gateway.url()) as seed:
+async def test_59_nothing_of_a_child_is_left_when_the_gateway_is_killed(gateway: StartGateway) -> None:
+    killed = await asyncio.to_thread(gateway, configuration())
+    async with Seed(killed.url()) as seed:
         answer = await seed.ask("tools/call", {"name": "grandchild", "arguments": {}})
         deaf = await seed.begin(new_id(), {"name": "deaf", "arguments": {}})
-        gateway.process.send(signal.SIGKILL)
+        killed.process.send(signal.SIGKILL)
         try:
             await soon(lambda: gone(answer["result"]["pid"]) and gone(answer["result"]["own"]))
         finally:
@@ -109,7 +109,6 @@ async def test_59_nothing_of_a_child_is_left_when_the_gateway_is_killed(tmp_path
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(answer["result"][name], signal.SIGKILL)
         deaf.cut()
-    await asyncio.to_thread(gateway.end)
 
 
 async def pipe() -> asyncio.subprocess.Process:
