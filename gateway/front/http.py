@@ -15,7 +15,7 @@ from gateway.aio.spawn import Crew
 from gateway.front.cors import preflight
 from gateway.front.guard import Guard
 from gateway.front.render import refused, send_answer, send_relay, send_stream
-from gateway.front.watched import ended_by_client, greet
+from gateway.front.watched import EndedByClient, greet
 from gateway.observe.metrics import Metrics, method_class
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_REQUEST
 from gateway.protocol.eras import is_stateless
@@ -70,7 +70,7 @@ class HttpDoor:
         inbound = Inbound(upstream, request.method, _headers(request))
         try:
             patience = 0.0 if _ends_with_client(inbound) else self._limits.abandoned_seconds
-            with ended_by_client(request, patience):
+            with EndedByClient(request, patience):
                 response = await self._answer(request, inbound)
         except Refusal as refusal:
             response = refused(inbound, refusal)

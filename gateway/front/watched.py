@@ -83,26 +83,42 @@ def greet(request: web.BaseRequest) -> None:
         request.protocol.greeted()
 
 
-@contextmanager
-def ended_by_client(request: web.BaseRequest, patience: float) -> Generator[None, None, None]:
-    """Cancel the block `patience` seconds after the client of a request has gone; at once with 0."""
-    me = asyncio.current_task()
-    timers: list[asyncio.TimerHandle] = []
+class EndedByClient:
+    """Cancels the block `patience` seconds after the client of a request has gone; at once with 0.
 
-    def gone() -> None:
-        if me is None:
+    A class, since every request passes here: a generator would cost as much as the look at a message.
+    """
+
+    __slots__ = ("_before", "_connection", "_me", "_patience", "_timer")
+
+    def __init__(self, request: web.BaseRequest, patience: float) -> None:
+        connection = request.protocol
+        self._connection = connection if isinstance(connection, WatchedConnection) else None
+        self._me = asyncio.current_task()
+        self._patience = patience
+        self._before: Callable[[], object] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            self._before, connection.gone = connection.gone, self._gone
+            if connection.transport is None:
+                self._gone()
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.gone = self._before
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _gone(self) -> None:
+        if self._me is None:
             return
-        if patience:
-            timers.append(asyncio.get_running_loop().call_later(patience, me.cancel))
+        if self._patience:
+            self._timer = asyncio.get_running_loop().call_later(self._patience, self._me.cancel)
         else:
-            me.cancel()
-
-    with on_disconnect(request, gone):
-        try:
-            yield
-        finally:
-            for timer in timers:
-                timer.cancel()
+            self._me.cancel()
 
 
 @contextmanager

@@ -26,13 +26,14 @@ class Inbound(msgspec.Struct):
     body: bytes = b""
     method: str = ""
     request_id: bytes | None = None
+    _first: dict[str, str] | None = None
 
     def header(self, name: str) -> str | None:
         """Return the first header of a lower-case name."""
-        for found, content in self.headers:
-            if found == name:
-                return content
-        return None
+        if self._first is None:
+            # The last pair of a name wins in a dict: read backwards, that is the first.
+            self._first = dict(reversed(self.headers))
+        return self._first.get(name)
 
     @property
     def accepts_events(self) -> bool:
