@@ -132,6 +132,8 @@ class HttpDoor:
         length = request.content_length
         if length is not None and length > limit:
             raise _too_large(limit)
+        if length is not None and request.content.is_eof():
+            return await request.content.read(-1)
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 if length is not None:

@@ -33,6 +33,7 @@ class Answer:
     __slots__ = (
         "_complete",
         "_discard",
+        "_loop",
         "_lost",
         "_parts",
         "_size",
@@ -45,7 +46,7 @@ class Answer:
         "status",
     )
 
-    def __init__(self, method: str, source: Source) -> None:
+    def __init__(self, method: str, source: Source, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.method = method
         self.status = 0
         self.headers: Headers = []
@@ -58,6 +59,7 @@ class Answer:
         self._lost: UpstreamLost | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._loop = loop or asyncio.get_running_loop()
 
     def __repr__(self) -> str:
         state = "complete" if self._complete else "lost" if self._lost else "open"
@@ -185,7 +187,7 @@ class Answer:
         return parts
 
     async def _wait(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
+        self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:

@@ -32,6 +32,7 @@ class Connection(asyncio.Protocol):
         self._ready = ready
         self._gone = gone
         self._transport: asyncio.Transport | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._poll: select.poll | None = None
         self._parser = HttpResponseParser(self)
         self._answer: Answer | None = None
@@ -64,7 +65,7 @@ class Connection(asyncio.Protocol):
 
         The error says `sent=False` only where surely no byte of the request left.
         """
-        answer = self._answer = Answer(method, self)
+        answer = self._answer = Answer(method, self, self._loop)
         self.silent = True
         transport = self._transport
         try:
@@ -99,6 +100,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""
         self._transport = cast("asyncio.Transport", transport)
+        self._loop = asyncio.get_running_loop()
         if hasattr(select, "poll"):
             self._poll = select.poll()
             self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)

@@ -33,6 +33,7 @@ class Origin:
         self._free: list[Connection] = []
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
         self._sweep: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
     def __repr__(self) -> str:
@@ -48,7 +49,7 @@ class Origin:
 
     def take_free(self) -> Connection | None:
         """Return a connection that is free and alive, if there is one."""
-        now = asyncio.get_running_loop().time()
+        now = self._running_loop().time()
         while self._free:
             connection = self._free.pop()
             if now - connection.free_since < _allowed(connection) and connection.usable():
@@ -94,8 +95,8 @@ class Origin:
                 return await turn
         except TimeoutError:
             self._return_turn(turn)
-            words = f"all {self._max} connections to the upstream are busy ({self._url.where})"
-            raise UpstreamLost(words, sent=False) from None
+            words = f"all {self._max} connections to the upstream are busy"
+            raise UpstreamLost(words, sent=False, where=self._url.where) from None
         except BaseException:
             self._return_turn(turn)
             raise
@@ -135,11 +136,17 @@ class Origin:
             if not turn.done():
                 turn.set_result(connection)
                 return
-        loop = asyncio.get_running_loop()
+        loop = self._running_loop()
         connection.free_since = loop.time()
         self._free.append(connection)
         if self._sweep is None and not self._closed:
             self._sweep = loop.call_later(_IDLE_UNANNOUNCED / 2, self._drop_idle)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        # Asking asyncio for it costs a system call before Python 3.12, and this is the hot path.
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
 
     def _gone(self, connection: Connection) -> None:
         if connection in self._free:
