@@ -96,11 +96,12 @@ class Lane:
         """
         if self._closed:
             raise StoreAway("the store has been closed")
-        if asyncio.get_running_loop().time() < self._hung_until:
+        # Asking asyncio for the loop costs a system call before Python 3.12: once for each operation.
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._hung_until:
             raise StoreAway("the store did not answer a moment ago")
         if len(self._queue) >= self._queue_length:
             raise StoreAway(f"more than {self._queue_length} operations wait for the store")
-        loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Reply]] = loop.create_future()
         if not self._queue:
             self._since = loop.time()
