@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gateway.store.redis import RedisStore
@@ -47,6 +48,30 @@ async def test_I8_at_the_end_all_keys_of_a_task_get_one_expiry(
     assert record is not None and record.ended_at is not None
     expiries = store.link.keys.scope(SCOPE)[1]
     assert await world.redis.zscore(expiries, key_of().digest) == record.ended_at + 60_000
+
+
+async def test_I8_a_retention_from_creation_ends_where_it_was_announced(
+    world: World, store: RedisStore
+) -> None:
+    new = msgspec.structs.replace(new_task(key_of(), keep_alive=60_000), kept_from="creation")
+    made = await store.create(new, "r1", LEASE_MS, ROOMY)
+    assert isinstance(made, Task)
+    assert made.kept_from == "creation"
+    ended = await store.finish(key_of(), OURS, DONE)
+    assert ended is not None
+    assert ended.expires_at == made.created_at + 60_000
+    expiries = store.link.keys.scope(SCOPE)[1]
+    assert await world.redis.zscore(expiries, key_of().digest) == made.created_at + 60_000
+
+
+async def test_I8_a_retention_from_creation_that_is_over_at_the_end_leaves_nothing(
+    world: World, store: RedisStore
+) -> None:
+    new = msgspec.structs.replace(new_task(key_of(), keep_alive=0), kept_from="creation")
+    assert isinstance(await store.create(new, "r1", LEASE_MS, ROOMY), Task)
+    assert await store.finish(key_of(), OURS, DONE) is not None
+    assert await store.get(key_of()) is None
+    assert await _expiries(world) == {}
 
 
 async def test_I8_before_the_end_the_keys_cover_time_limit_and_keep_alive(
