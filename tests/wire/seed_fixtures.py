@@ -8,37 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 import pytest_asyncio
 
-from tests import redis_servers
-from tests.conftest import without_tool
 from tests.gateways import Gateway
-from tests.processes import Process, free_port, wait_port
-from tests.tools import ToolMissing
 from tests.wire.scripted_upstream import Upstream
 from tests.wire.seed_client import Seed
 from tests.wire.seed_world import House, configuration
 
 _NUMBERS: Final = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def redis_url() -> Iterator[str]:
-    """Start the newest Redis or Valkey that is here, on TCP as most have it."""
-    found = redis_servers.find_servers()
-    if not found:
-        without_tool(ToolMissing("no Redis server here"))
-    binary = found.get("valkey") or list(found.values())[-1]
-    port = free_port()
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-    with Process([str(binary), *options]) as process:
-        wait_port(process, port)
-        yield f"redis://127.0.0.1:{port}"
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
