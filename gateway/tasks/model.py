@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 Status = Literal["submitted", "working", "input_required", "completed", "failed", "cancelled", "unknown"]
-DialectName = Literal["a", "b", "c"]
+DialectName = Literal["a", "b", "c", "none"]
 KeptFrom = Literal["end", "creation"]
 
 RECORD_VERSION = 1

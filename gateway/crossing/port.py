@@ -1,0 +1,90 @@
+"""What the session room asks of the crossing, whichever eras meet in it.
+
+All messages that pass here have the form of the handshake era (2025-11-25): requests without
+per-request metadata, server requests as requests, results without `resultType`. What a client of the
+stateless era sends is given that form before, and what it gets is given its own form after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from gateway.protocol.headers import Headers
+from gateway.upstream.port import Channel, LinkUpstream
+
+Era = Literal["handshake", "stateless"]
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who calls through the crossing, and what that client can do.
+
+    `principal` is a keyed hash or `None`; `capabilities` the client's capabilities object and `info`
+    its name and version, as canonical JSON; `log_level` the least level of log messages it wants.
+    """
+
+    principal: str | None
+    capabilities: bytes = b"{}"
+    info: bytes | None = None
+    log_level: str | None = None
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Which changes a subscription is about: list kinds, and resources by URI."""
+
+    tools: bool = False
+    prompts: bool = False
+    resources: bool = False
+    uris: Sequence[str] = ()
+
+
+class Crossing(Protocol):
+    """One upstream, for clients of the era that it may not speak.
+
+    Raises `UpstreamLost` where the upstream does not answer, `Refusal` where a bound is met.
+    """
+
+    @property
+    def links(self) -> LinkUpstream:
+        """Sessions of handshake-era clients with an upstream that is stateless only.
+
+        `initialize` is answered from the upstream's `server/discover`.
+        """
+        ...
+
+    async def era(self, headers: Headers) -> Era:
+        """Tell whether the upstream takes stateless requests itself; asked once, then remembered.
+
+        `headers` are a client's, for its credentials.
+        """
+        ...
+
+    async def opened(self, caller: Caller, headers: Headers) -> bytes:
+        """Return the raw result object of the upstream's `initialize` (or what would be one)."""
+        ...
+
+    def channel(self, caller: Caller, *, drive: bool) -> Channel:
+        """Return a channel for one call.
+
+        Its session with the upstream is taken from those that are held for the caller, and made anew
+        once where the upstream forgot it. `drive` has a tool that its upstream runs only as a task
+        called as one there; the channel yields the plain result.
+        """
+        ...
+
+    def listen(self, caller: Caller, wanted: Wanted, headers: Headers) -> AsyncGenerator[bytes, None]:
+        """Yield an empty message once the upstream listens, then its notifications of changes."""
+        ...
+
+    async def tool_support(self, caller: Caller, tool: str, headers: Headers) -> str:
+        """Return the upstream's own `taskSupport` of a tool: forbidden, optional or required.
+
+        Always `forbidden` where the upstream has no tasks of its own.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        ...
