@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from collections.abc import Generator, Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -10,13 +11,21 @@ from functools import partial
 from typing import Final
 from urllib.parse import quote, urlsplit
 
+import msgspec
+
 from gateway import __version__
 from gateway.aio.clock import SystemClock
 from gateway.aio.spawn import Crew
 from gateway.config.model import Config
 from gateway.config.slices import policy_book
 from gateway.config.upstream import UpstreamConfig
+from gateway.crossing.crossing import UpstreamCrossing
+from gateway.crossing.driving import DrivingChannel
+from gateway.crossing.tools import tool_support_over
+from gateway.dialects.choose import Dialects
 from gateway.dialects.sep1686 import Sep1686
+from gateway.dialects.sep2663 import Sep2663
+from gateway.dialects.v2025_11_25 import Tasks20251125
 from gateway.front.admin import Admin, Probes
 from gateway.front.guard import LOOPBACK, Guard
 from gateway.front.http import HttpDoor, HttpLimits, paths_of
@@ -25,19 +34,30 @@ from gateway.hooks.loader import load as load_plugins
 from gateway.hooks.run import Hooks
 from gateway.observe.logs import TaskLog
 from gateway.observe.metrics import Metrics, method_class
+from gateway.protocol.envelope import dump
 from gateway.protocol.errors import PluginError, StoreAway
 from gateway.service.leases import Leases
 from gateway.service.order import ServiceLimits
 from gateway.service.service import TaskService
 from gateway.service.witness import Witness
 from gateway.session.about import Desk
-from gateway.session.begin import Beginning
+from gateway.session.begin import Beginning, TaskLimits
 from gateway.session.book import SessionBook
+from gateway.session.bridged import Bridged
+from gateway.session.calling import Calling
+from gateway.session.extension import Extension
+from gateway.session.held import HeldCalls
+from gateway.session.infos import Infos
 from gateway.session.listening import Listening
+from gateway.session.names import Names
 from gateway.session.opening import Opening
+from gateway.session.own import OwnTasks
+from gateway.session.pace import Pace
 from gateway.session.principal import Principals
 from gateway.session.router import Rooms, Router
-from gateway.session.streams import Dialects
+from gateway.session.stateless import Stateless
+from gateway.session.states import States
+from gateway.session.subscribing import Subscribing
 from gateway.session.token import Sealer
 from gateway.session.visit import Served
 from gateway.store.bus import RedisBus
@@ -58,7 +78,7 @@ _TELL_EVERY: Final = 12
 class House:
     """All rooms of one process, furnished. `start` before use, `stop` after."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, in_place: bool = False) -> None:
         self.config = config
         self.replica = secrets.token_hex(8)
         self.clock = SystemClock()
@@ -80,16 +100,16 @@ class House:
         self.service = TaskService(
             self.replica, self.store, self.bus, self.witness, self.clock, _service_limits(config)
         )
+        self._in_place = in_place
+        self._sep1686, self._sep2663 = Sep1686(), Sep2663()
         self.served = {name: self._serve(name, upstream) for name, upstream in config.upstreams.items()}
-        self.dialect = Sep1686()
-        self.dialects: Dialects = {"a": self.dialect}
 
     async def start(self) -> None:
         """Bring the rooms to life; waits for the store where that holds the only secret."""
         await self.hooks.start()
         key = await self._secret()
         self.principals = Principals(key, self.config.identity.header)
-        self.router = self._router(Sealer(key))
+        self.router = self._router(key)
         leases = Leases(self.service, self.store, self.witness, self.clock, self.config.lease)
         self.crew.keep(leases.run, "leases")
         self.crew.keep(self.service.obey, "commands")
@@ -97,9 +117,12 @@ class House:
     async def stop(self) -> None:
         """End what still runs, store how it ended, let go of everything."""
         await self.service.close()
+        await self.subscribing.close()
+        await self.held.close()
         await self.crew.close()
         await self.bus.close()
         for served in self.served.values():
+            await served.crossing.close()
             await served.upstream.close()
         await self.hooks.stop(_PLUGIN_SECONDS)
         await self.store.close()
@@ -140,9 +163,31 @@ class House:
     def _serve(self, name: str, upstream: UpstreamConfig) -> Served:
         links = self.metrics.links_now.labels(name)
         policies = policy_book(upstream.tasks)
+        options = _options(name, upstream, self.config)
+        if self._in_place and isinstance(options, CommandOptions):
+            options = in_place(options)
+        built = build(options, self.clock, links.set)
+        crossing = UpstreamCrossing(
+            built,
+            self.clock,
+            max_sessions=upstream.max_sessions,
+            idle=upstream.idle / 1000,
+            start_timeout=upstream.start_timeout / 1000,
+            info=dump({"name": "mcp-task-gateway", "version": __version__}),
+            on_sessions=self.metrics.held_now.labels(name).set,
+        )
+        dialects: Dialects = {
+            "a": self._sep1686,
+            "b": Tasks20251125(upstream.tasks.tool_errors),
+            "c": self._sep2663,
+            "none": self._sep2663,
+        }
         return Served(
             name=name,
-            upstream=build(_options(name, upstream, self.config), self.clock, links.set),
+            upstream=built,
+            dialects=dialects,
+            crossing=crossing,
+            answer_within=upstream.answer_within,
             policies=policies,
             scope_mode=upstream.scope,
             taskable=tuple(_taskable(policies)),
@@ -175,8 +220,9 @@ class House:
             if served.upstream.links is not None:
                 await served.upstream.links.drop(tag)
 
-    def _router(self, sealer: Sealer) -> Router:
+    def _router(self, key: bytes) -> Router:
         limits = self.config.limits
+        sealer, names, pace = Sealer(key), Names(key), Pace(self.witness, self.clock)
         book = SessionBook(
             self.store,
             self.clock,
@@ -190,17 +236,37 @@ class House:
                 self.crew.spawn(self._drop_links(tag), "drop links")
 
         self.service.on_session_ended = session_ended
+        own = OwnTasks(
+            self.clock, tool_support_over, lambda channel: DrivingChannel(channel, self.clock, self.crew)
+        )
+        task_limits = TaskLimits(limits.task_id_bytes, limits.anonymous_tasks)
+        beginning = Beginning(self.service, self.rates, names, own, task_limits)
         rooms = Rooms(
             sealer=sealer,
             principals=self.principals,
             book=book,
-            opening=Opening(sealer, book, self.dialect),
-            beginning=Beginning(self.service, self.rates, self.dialects, limits.task_id_bytes),
-            desk=Desk(self.service, self.rates, self.dialects, self.witness, self.clock),
-            listening=Listening(self.service, self.rates, self.crew, self.clock, self.dialects),
+            opening=Opening(sealer, book),
+            names=names,
+            calling=Calling(beginning, own),
+            desk=Desk(self.service, self.rates, names, pace),
+            stateless=self._stateless(key, names, pace, beginning),
+            listening=Listening(self.service, self.rates, self.crew, self.clock),
             service=self.service,
         )
-        return Router(rooms, self.served, self.dialect)
+        return Router(rooms, self.served)
+
+    def _stateless(self, key: bytes, names: Names, pace: Pace, beginning: Beginning) -> Stateless:
+        infos = Infos()
+        self.held = HeldCalls(self.service, beginning, States(key, self.clock), infos, self.clock)
+        self.subscribing = Subscribing(
+            self.service, self.rates, names, self.config.limits.stream_queue_bytes
+        )
+        return Stateless(
+            Bridged(self.service, beginning, self.held, infos, self.clock),
+            Extension(self.service, self.rates, names, pace, infos),
+            self.subscribing,
+            infos,
+        )
 
 
 class HttpFront:
@@ -252,6 +318,7 @@ class HttpFront:
         _log.info("draining: %d tasks run, and have up to %g s; no new ones are taken", running, seconds)
         if not await self.house.service.drain(seconds):
             _log.warning("the drain time is over; tasks that still run end as failed")
+        self.house.subscribing.end_all()
         await self.house.service.close()
         await self.shut()
 
@@ -327,6 +394,12 @@ def command_options(name: str, config: Config) -> CommandOptions:
         max_links=upstream.max_links,
         idle=upstream.idle / 1000,
     )
+
+
+def in_place(options: CommandOptions) -> CommandOptions:
+    """Give the server what its host gave the gateway in its place: the whole environment but ours."""
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("GATEWAY_")}
+    return msgspec.structs.replace(options, env={**inherited, **options.env})
 
 
 def _taskable(policies: PolicyBook) -> list[str]:

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
-import msgspec
-
-from gateway.app import House, command_options
+from gateway.app import House, command_options, in_place
 from gateway.front.stdio import StdioDoor
 from gateway.protocol.errors import UpstreamLost
 from gateway.session.pipe import Outlet, Pipe
-from gateway.upstream.link import MessageLink
-from gateway.upstream.options import CommandOptions
+from gateway.upstream.late import LateLink
 from gateway.upstream.stdio import open_pipe
 from gateway.upstream.warden import Warden
 
 _log: Final = logging.getLogger("gateway")
 
 
-def _in_place(options: CommandOptions) -> CommandOptions:
-    """Give the server what its host gave the gateway in its place: the whole environment but ours."""
-    inherited = {name: text for name, text in os.environ.items() if not name.startswith("GATEWAY_")}
-    return msgspec.structs.replace(options, env={**inherited, **options.env})
-
-
-async def _settle(link: MessageLink, house: House) -> None:
+async def _settle(link: LateLink, house: House) -> None:
     """Let what is in flight be answered and running tasks finish, within the drain time."""
     seconds = house.config.drain / 1000
     draining = house.crew.spawn(house.service.drain(seconds), "drain")
@@ -47,17 +37,23 @@ async def wrap(house: House, stop: asyncio.Event) -> int:
     """
     name, served = next(iter(house.served.items()))
     warden = Warden()
-    link = await open_pipe(_in_place(command_options(name, house.config)), house.clock, warden)
+    wrong = await served.upstream.check()
+    if wrong is not None:
+        raise UpstreamLost(wrong)
+    options = in_place(command_options(name, house.config))
+    link = LateLink(lambda: open_pipe(options, house.clock, warden))
     door = StdioDoor(house.config.limits.request_bytes)
     await door.open()
     outlet = Outlet(door.write, partial(house.count_message, name))
-    pipe = Pipe(house.router, served, link, house.principals, house.dialects, outlet)
+    pipe = Pipe(house.router, served, link, house.principals, outlet)
     upstream = house.crew.spawn(pipe.forward_upstream(), "from the server")
     asks = house.crew.spawn(pipe.forward_asks(house.service), "asks")
     reading = house.crew.spawn(door.read_all(pipe), "from the client")
     stopping = house.crew.spawn(stop.wait(), "stop")
     try:
         await asyncio.wait([reading, upstream, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if reading.done() and not reading.cancelled() and (failed := reading.exception()) is not None:
+            raise failed
         alone = upstream.done() and not reading.done()
         stop.clear()
         settling = house.crew.spawn(_settle(link, house), "settle")

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import re
 from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.client.options import LATEST, Action, Call, Target, Tasks
-from gateway.config.units import read_duration
-from gateway.protocol.envelope import dump, members, text_of
+from gateway.client.options import LACKS, LATEST, Action, Call, DialectChoice, Target, Tasks
+from gateway.client.words import (
+    count_word,
+    header_word,
+    keep_alive_word,
+    object_word,
+    pair_word,
+    request_id_word,
+    url_word,
+)
+from gateway.protocol.envelope import dump
 from gateway.protocol.eras import HANDSHAKE
 
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CHOICES: Final[tuple[DialectChoice, ...]] = ("auto", "a", "b", "c")
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 _CALL_HELP: Final = "call a tool, plainly or as a task"
@@ -28,6 +33,7 @@ _ACTIONS: Final[dict[Action, str]] = {
     "list": "list the tasks that you may see",
     "get": "show the status of a task",
     "result": "print the result of a completed task",
+    "update": "answer what a task asks (dialect c)",
     "delete": "delete a task and its result",
     "cancel": "cancel the request of a task and wait until the task says so",
 }
@@ -58,18 +64,25 @@ def add_tasks(subparsers: Subparsers) -> argparse.ArgumentParser:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for action, text in _ACTIONS.items():
         one = actions.add_parser(action, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        one.add_argument("url", metavar="URL", type=_url)
+        one.add_argument("url", metavar="URL", type=url_word)
         if action == "list":
-            one.add_argument("--limit", type=_count, default=100, help="at most so many (100)")
+            one.add_argument("--limit", type=count_word, default=100, help="at most so many (100)")
         else:
             one.add_argument("task_id", metavar="ID")
         if action == "result":
             one.add_argument("--wait", action="store_true", help="wait for the end, answer what is asked")
             _add_answers(one)
+        if action == "update":
+            whole = "a whole response by its key, as JSON; without any, the questions are asked"
+            one.add_argument(
+                "--input", metavar="KEY=JSON", type=pair_word, action="append", default=[], help=whole
+            )
+            _add_answers(one)
         if action == "cancel":
             why = "id of the original request; `call` uses the task's id, which is the default"
-            one.add_argument("--request-id", type=_request_id, default=None, metavar="N", help=why)
-        one.add_argument("--session", metavar="ID", help="the session that the task belongs to")
+            one.add_argument("--request-id", type=request_id_word, default=None, metavar="N", help=why)
+        session = "the session that the task belongs to (dialects a and b; auto takes a then)"
+        one.add_argument("--session", metavar="ID", help=session)
         one.add_argument(
             "--protocol-version", choices=HANDSHAKE, default=LATEST, help="what the session negotiated"
         )
@@ -81,15 +94,21 @@ def add_tasks(subparsers: Subparsers) -> argparse.ArgumentParser:
 def call_parser(prog: str) -> argparse.ArgumentParser:
     """Return the parser of the words after `call`."""
     parser = argparse.ArgumentParser(prog=prog, description=_CALL_TEXT)
-    parser.add_argument("url", metavar="URL", type=_url, help="the MCP endpoint, http://host:port/name/mcp")
-    parser.add_argument("tool", metavar="TOOL")
-    parser.add_argument("pairs", metavar="key=value", nargs="*", type=_pair)
     parser.add_argument(
-        "--args", metavar="JSON", type=_object, default={}, help="all arguments as one object"
+        "url", metavar="URL", type=url_word, help="the MCP endpoint, http://host:port/name/mcp"
+    )
+    parser.add_argument("tool", metavar="TOOL")
+    parser.add_argument("pairs", metavar="key=value", nargs="*", type=pair_word)
+    parser.add_argument(
+        "--args", metavar="JSON", type=object_word, default={}, help="all arguments as one object"
     )
     parser.add_argument("--task", action="store_true", help="run it as a task and poll for the end")
     parser.add_argument(
-        "--keep-alive", metavar="TIME", type=_keep_alive, default=msgspec.UNSET, help="1h, 30m … or forever"
+        "--keep-alive",
+        metavar="TIME",
+        type=keep_alive_word,
+        default=msgspec.UNSET,
+        help="1h, 30m … or forever",
     )
     parser.add_argument("--detach", action="store_true", help="leave once the task exists (implies --task)")
     parser.add_argument("--log-level", choices=_LEVELS, help="ask the server for log messages")
@@ -118,7 +137,11 @@ def parse_call(prog: str, words: list[str]) -> Call:
 
 
 def parse_tasks(args: argparse.Namespace) -> Tasks:
-    """Return what the parsed words of `tasks` ask for."""
+    """Return what the parsed words of `tasks` ask for; exit with 2 where the dialect does not have it."""
+    if (lack := LACKS.get((args.action, args.dialect))) is not None:
+        args.parser.error(lack)
+    if args.session is not None and args.dialect == "c":
+        args.parser.error("--session: dialect c has no sessions")
     task_id: str = getattr(args, "task_id", "")
     asked: bytes | None = getattr(args, "request_id", None)
     answer: list[tuple[str, msgspec.Raw]] | None = getattr(args, "answer", None)
@@ -130,14 +153,21 @@ def parse_tasks(args: argparse.Namespace) -> Tasks:
         limit=getattr(args, "limit", 100),
         wait=getattr(args, "wait", False),
         answers=dict(answer) if answer else None,
+        inputs=dict(getattr(args, "input", [])),
     )
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
+        "--dialect",
+        choices=_CHOICES,
+        default="auto",
+        help="a: SEP-1686; b: 2025-11-25; c: 2026-07-28 with the tasks extension; auto: the newest there",
+    )
+    parser.add_argument(
         "--header",
         metavar="'NAME: VALUE'",
-        type=_header,
+        type=header_word,
         action="append",
         default=[],
         help="an HTTP header",
@@ -150,7 +180,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 def _add_answers(parser: argparse.ArgumentParser) -> None:
     text = "answer a form of the server with this value instead of asking at the prompt"
-    parser.add_argument("--answer", metavar="key=value", type=_pair, action="append", help=text)
+    parser.add_argument("--answer", metavar="key=value", type=pair_word, action="append", help=text)
 
 
 def _target(
@@ -167,91 +197,9 @@ def _target(
     return Target(
         url=args.url,
         headers=tuple(headers),
+        dialect=args.dialect,
         session=session,
         version=version,
         as_json=args.json,
         repeat=tuple(repeat),
     )
-
-
-def _url(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        fine = False
-    if not fine:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a URL like http://127.0.0.1:8080/mcp")
-    return text
-
-
-def _pair(word: str) -> tuple[str, msgspec.Raw]:
-    name, equals, text = word.partition("=")
-    insist = name.endswith(":")
-    name = name.removesuffix(":")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{word!r} is not key=value")
-    found = _json(text)
-    if found is not None:
-        return name, found
-    if insist:
-        raise argparse.ArgumentTypeError(f"the value of {name} is not valid JSON: {text!r}")
-    return name, msgspec.Raw(_encoded(json.dumps(text, ensure_ascii=False)))
-
-
-def _object(text: str) -> dict[str, msgspec.Raw]:
-    found = _json(text.strip())
-    if found is None or not bytes(found).startswith(b"{"):
-        raise argparse.ArgumentTypeError(f"not a JSON object: {text!r}")
-    return members(bytes(found))
-
-
-def _json(text: str) -> msgspec.Raw | None:
-    """Return valid JSON as it was spelled (RFC 8259: no NaN), so that numbers keep their digits."""
-    try:
-        json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        return None
-    return msgspec.Raw(_encoded(text))
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(name)
-
-
-def _encoded(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError(f"not valid UTF-8: {text!r}") from None
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, colon, content = text.partition(":")
-    if not colon or _TOKEN.fullmatch(name.strip()) is None or not content.strip().isprintable():
-        # The text may hold a secret and is not repeated.
-        raise argparse.ArgumentTypeError("a header looks like 'Name: value'")
-    return name.strip(), content.strip()
-
-
-def _keep_alive(text: str) -> int | None:
-    if text == "forever":
-        return None
-    try:
-        return read_duration(text, minimum=0)
-    except ValueError as wrong:
-        raise argparse.ArgumentTypeError(str(wrong)) from None
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
-    return int(text)
-
-
-def _request_id(text: str) -> bytes:
-    """Return 7 as a number, "7" in quotes and anything else as a string."""
-    number = text.removeprefix("-")
-    if (number.isascii() and number.isdigit()) or text_of(text.encode()) is not None:
-        return text.encode()
-    return dump(text)

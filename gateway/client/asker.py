@@ -18,7 +18,7 @@ from gateway.protocol.codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from gateway.protocol.envelope import value
 from gateway.protocol.errors import Refusal
 
-_REJECTED: Final = -1
+REJECTED: Final = -1
 _CHOICES: Final = {"": "accept", "a": "accept", "d": "decline", "c": "cancel"}
 
 
@@ -60,6 +60,21 @@ class Asker:
                 with self._screen.held():
                     return await self._sample(params)
         raise Refusal(METHOD_NOT_FOUND, f"Method not found: this client does not offer {method}")
+
+    async def respond(self, ask: bytes) -> dict[str, Any]:
+        """Return the result for one of `inputRequests` (2026-07-28, basic/patterns/mrtr).
+
+        Errors cannot be sent there: a form that cannot be filled is cancelled, and anything else that
+        has no answer raises `Refusal`.
+        """
+        request = as_object(value(ask))
+        method = str(request.get("method"))
+        try:
+            return await self.answer(method, as_object(request.get("params")))
+        except Refusal:
+            if method == "elicitation/create" and "elicitation" in self.capabilities:
+                return {"action": "cancel"}
+            raise
 
     def _prepared(self, params: dict[str, Any], answers: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -127,7 +142,7 @@ class Asker:
             self._screen.tell(f"  {message.get('role')}: {_spoken(message.get('content'))}")
         line = await self._screen.ask("Your answer (empty to refuse):")
         if not line or not line.strip():
-            raise Refusal(_REJECTED, "User rejected sampling request")
+            raise Refusal(REJECTED, "User rejected sampling request")
         content = {"type": "text", "text": line.strip()}
         return {"role": "assistant", "content": content, "model": "human", "stopReason": "endTurn"}
 

@@ -1,175 +1,162 @@
-"""One tool call, plain or as a task (SEP-1686, section 3.1 and the race of its last sections)."""
+"""One tool call, plain or as a task, in the dialect that was agreed on."""
 
 from __future__ import annotations
 
 import asyncio
-import uuid
-from typing import Any, Final
+from typing import Any, Protocol
 
-import msgspec
-
-from gateway.aio.clock import Clock
-from gateway.aio.spawn import Crew
-from gateway.client.connection import Connection, Exchange
-from gateway.client.desk import PROGRESS_TOKEN, Desk
-from gateway.client.follow import Follower, as_error
+from gateway.client.call_a import CallA
+from gateway.client.call_b import CallB
+from gateway.client.call_c import CallC
+from gateway.client.connection import Exchange
+from gateway.client.means import Means
 from gateway.client.options import Call, Outcome
+from gateway.client.plain import CANCEL_SECONDS, cancel_request, params_of, plain_outcome
 from gateway.client.report import WayBack, show_detached, show_outcome, show_unknown
-from gateway.client.screen import Screen
-from gateway.client.sep1686 import TaskView, augment, related
-from gateway.client.trees import as_object
-from gateway.protocol.envelope import dump, value
+from gateway.client.spoken import Spoken
+from gateway.client.view import Letter, TaskView
+from gateway.protocol.codes import METHOD_NOT_FOUND, MISSING_CAPABILITY
 from gateway.protocol.errors import Refusal, UpstreamLost
 
-_CANCEL_SECONDS: Final = 5
-_LOOKS: Final = 6
-_LOOK_SECONDS: Final = 0.3
-_PROBES: Final = 3
+
+class OneCall(Protocol):
+    """A call on its way, in one dialect."""
+
+    @property
+    def task(self) -> TaskView | None:
+        """The task, once there is surely one."""
+        ...
+
+    @property
+    def request_id(self) -> bytes | None:
+        """The id of the request that can be cancelled to end the task, where the dialect has it so."""
+        ...
+
+    async def outcome(self) -> Outcome | None:
+        """Call, and return the outcome; `None` where a task that is to be left exists.
+
+        Raise `Refusal` or `UpstreamLost`.
+        """
+        ...
+
+    async def look(self) -> TaskView:
+        """Look at the task once; raise `Refusal` or `UpstreamLost`."""
+        ...
+
+    async def cancel(self) -> None:
+        """Tell the server that nobody waits any more; raise `Refusal` or `UpstreamLost`."""
+        ...
+
+
+class PlainCall:
+    """An ordinary call of the handshake era."""
+
+    task: TaskView | None = None
+    request_id: bytes | None = None
+
+    def __init__(self, call: Call, means: Means) -> None:
+        self._call = call
+        self._means = means
+        self._exchange: Exchange | None = None
+
+    def __repr__(self) -> str:
+        return f"<PlainCall {self._call.tool}>"
+
+    async def outcome(self) -> Outcome | None:
+        """Call and return the outcome."""
+        params = params_of(self._call, self._means.screen)
+        self._exchange = self._means.connection.start("tools/call", params)
+        await asyncio.wait({self._exchange.answer})
+        return plain_outcome(self._exchange)
+
+    async def look(self) -> TaskView:
+        """Raise, as there is no task to look at."""
+        raise UpstreamLost("there is no task")
+
+    async def cancel(self) -> None:
+        """Cancel the request."""
+        if self._exchange is not None:
+            await cancel_request(self._means.connection, self._exchange.ident)
 
 
 class Caller:
     """Runs one call over an open connection."""
 
-    def __init__(
-        self, call: Call, connection: Connection, desk: Desk, screen: Screen, clock: Clock, crew: Crew
-    ) -> None:
+    def __init__(self, call: Call, means: Means, spoken: Spoken) -> None:
         self._call = call
-        self._connection = connection
-        self._desk = desk
-        self._screen = screen
-        self._clock = clock
-        self._crew = crew
-        self._follower = Follower(connection, screen, clock, crew)
-        self._task_id = str(uuid.uuid4()) if call.task else None
+        self._means = means
+        self._spoken = spoken
 
     def __repr__(self) -> str:
-        return f"<Caller {self._call.tool} task={self._call.task} id={self._task_id}>"
+        return f"<Caller {self._call.tool} {self._spoken!r}>"
 
-    async def run(self, capabilities: dict[str, Any]) -> int:
+    async def run(self) -> int:
         """Call, show what comes of it, and return the exit code; cancelled, cancel the request."""
-        if self._call.log_level is not None and "logging" in capabilities:
-            await self._connection.request("logging/setLevel", {"level": self._call.log_level})
-        task_id = self._task_id
-        # A task's request has the task's id: who knows the task can cancel it.
-        exchange = self._connection.start(
-            "tools/call", self._params(task_id), None if task_id is None else dump(task_id)
-        )
+        spoken, means = self._spoken, self._means
+        level = self._call.log_level
+        if level is not None and not spoken.stateless and "logging" in spoken.capabilities:
+            await means.connection.request("logging/setLevel", {"level": level})
+        one = await self._begin()
         try:
-            with self._screen.bar(self._call.tool):
-                outcome = await self._await(exchange, task_id)
+            with means.screen.bar(self._call.tool):
+                outcome = await one.outcome()
         except asyncio.CancelledError:
-            await self._cancel(exchange, task_id)
+            await self._cancel(one)
             raise
         except (Refusal, UpstreamLost) as wrong:
-            if task_id is None or not self._desk.created.is_set():
+            if one.task is None:
                 raise
-            self._connection.left = True
-            return show_unknown(self._screen, wrong, self._way_back(exchange, task_id))
-        if outcome is not None:
-            return show_outcome(self._screen, outcome)
-        return await self._leave(exchange, str(task_id))
+            means.connection.left = True
+            return show_unknown(means.screen, wrong, self._way_back(one, one.task))
+        if outcome is None and one.task is not None:
+            return await self._leave(one, one.task)
+        outcome = outcome or Outcome(status="error")
+        code = show_outcome(means.screen, outcome)
+        self._advise(outcome)
+        return code
 
-    def _params(self, task_id: str | None) -> dict[str, Any]:
-        meta: dict[str, Any] = {}
-        if self._screen.shows_bar:
-            meta["progressToken"] = PROGRESS_TOKEN
-        if task_id is not None:
-            meta |= augment(task_id, self._call.keep_alive)
-        params: dict[str, Any] = {"name": self._call.tool, "arguments": self._call.arguments}
-        return {**params, "_meta": meta} if meta else params
+    async def _begin(self) -> OneCall:
+        call, means, spoken = self._call, self._means, self._spoken
+        if spoken.stateless:
+            return CallC(call, means, may_be_task=spoken.letter == "c")
+        if spoken.letter == "a":
+            return CallA(call, means)
+        if spoken.letter == "b":
+            found = CallB(call, means, can_cancel=spoken.can_cancel)
+            if await found.allowed():
+                return found
+        return PlainCall(call, means)
 
-    async def _await(self, exchange: Exchange, task_id: str | None) -> Outcome | None:
-        """Return the outcome, `None` where a detached task has been created."""
-        if task_id is None:
-            await asyncio.wait({exchange.answer})
-            return _plain(exchange)
-        self._desk.expected = task_id
-        created = self._crew.spawn(self._desk.created.wait(), "created")
-        await asyncio.wait({exchange.answer, created}, return_when=asyncio.FIRST_COMPLETED)
-        if not self._desk.created.is_set() and not await self._was_created(exchange, task_id):
-            if exchange.answer.exception() is None:
-                self._screen.note("the server ran this as an ordinary call, not as a task")
-            return _plain(exchange)
-        if self._call.detach and not exchange.answer.done():
-            return None
-        return await self._follower.until_end(task_id, exchange)
-
-    async def _was_created(self, exchange: Exchange, task_id: str) -> bool:
-        """Find out after a broken stream whether the task was created unheard.
-
-        The id is the client's own, so that it can ask; asking before the notification is the
-        fallback that the SEP leaves for connections that degrade.
-        """
-        wrong = exchange.answer.exception()
-        if not isinstance(wrong, UpstreamLost) or not wrong.sent or wrong.status is not None:
-            return False
-        self._screen.note(f"{wrong}; looking for the task")
-        for probe in range(_PROBES):
-            await self._follower.pause(_LOOK_SECONDS * 2**probe, None)
-            try:
-                await self._follower.look(task_id)
-            except (Refusal, UpstreamLost):
-                continue
-            return True
-        return False
-
-    async def _leave(self, exchange: Exchange, task_id: str) -> int:
-        self._connection.left = True
+    async def _leave(self, one: OneCall, task: TaskView) -> int:
+        self._means.connection.left = True
         try:
-            view = await self._follower.look(task_id)
+            task = await one.look()
         except (Refusal, UpstreamLost) as wrong:
-            self._screen.note(f"cannot look at the task: {wrong}")
-            view = TaskView(task_id=task_id, status="submitted")
-        return show_detached(self._screen, view, self._way_back(exchange, task_id))
+            self._means.screen.note(f"cannot look at the task: {wrong}")
+        return show_detached(self._means.screen, task, self._way_back(one, task))
 
-    def _way_back(self, exchange: Exchange, task_id: str) -> WayBack:
-        connection = self._connection
+    def _way_back(self, one: OneCall, task: TaskView) -> WayBack:
+        connection = self._means.connection
+        letter: Letter = self._spoken.letter or "a"
         return WayBack(
-            task_id=task_id,
+            task_id=task.task_id,
             target=self._call.target,
+            letter=letter,
             session=connection.session,
             version=connection.version,
-            request_id=exchange.ident,
+            request_id=one.request_id,
         )
 
-    async def _cancel(self, exchange: Exchange, task_id: str | None) -> None:
-        """Tell the server that nobody waits any more; for a task, see whether it stops (section 4.8)."""
+    async def _cancel(self, one: OneCall) -> None:
         try:
-            async with asyncio.timeout(_CANCEL_SECONDS):
-                await cancel_request(self._connection, exchange.ident, task_id)
-                if task_id is not None and self._desk.created.is_set():
-                    status = await settle_cancel(self._follower, task_id)
-                    self._screen.note(f"task {task_id}: {status}")
+            async with asyncio.timeout(CANCEL_SECONDS):
+                await one.cancel()
         except (Refusal, UpstreamLost, TimeoutError) as wrong:
-            self._screen.note(f"the server may not know that the call was cancelled: {wrong}")
+            words = f"the server may not know that the call was cancelled: {wrong}"
+            self._means.screen.note(words)
 
-
-async def cancel_request(connection: Connection, request_id: bytes, task_id: str | None) -> None:
-    """Send `notifications/cancelled` for a request."""
-    params: dict[str, Any] = {"requestId": msgspec.Raw(request_id), "reason": "the user cancelled it"}
-    if task_id is not None:
-        params["_meta"] = related(task_id)
-    await connection.notify("notifications/cancelled", params)
-
-
-async def settle_cancel(follower: Follower, task_id: str) -> str:
-    """Look until the task has ended, for a bounded number of times; return its last status."""
-    status = "unknown"
-    for look in range(_LOOKS):
-        view = await follower.look(task_id)
-        status = view.status
-        if view.ended:
-            break
-        await follower.pause(_LOOK_SECONDS * (look + 1), None)
-    return status
-
-
-def _plain(exchange: Exchange) -> Outcome:
-    wrong = exchange.answer.exception()
-    if isinstance(wrong, Refusal):
-        return Outcome(status="error", error=as_error(wrong))
-    if wrong is not None:
-        raise wrong
-    result = exchange.answer.result()
-    failed = as_object(value(result)).get("isError") is True
-    return Outcome(status="failed" if failed else "completed", result=result)
+    def _advise(self, outcome: Outcome) -> None:
+        """Say what to try where a tool may only run as a task."""
+        code: Any = (outcome.error or {}).get("code")
+        if not self._call.task and self._spoken.tasks and code in (METHOD_NOT_FOUND, MISSING_CAPABILITY):
+            self._means.screen.note("the tool may run as a task only: add --task")

@@ -14,15 +14,17 @@ from gateway.aio.spawn import Crew
 from gateway.client.arguments import Subparsers, add_call, add_tasks, parse_call, parse_tasks
 from gateway.client.asker import Asker
 from gateway.client.call import Caller
-from gateway.client.commands import run_tasks
+from gateway.client.commands import follower_of, run_tasks
 from gateway.client.connection import Connection
 from gateway.client.desk import Desk
-from gateway.client.follow import Follower
+from gateway.client.era import agree
 from gateway.client.http import Http
 from gateway.client.keys import Keys
+from gateway.client.means import Means
 from gateway.client.options import Call, Tasks
 from gateway.client.report import NO_WAY, PROG, show_failure
 from gateway.client.screen import Screen
+from gateway.client.stateless import Modern
 from gateway.protocol.codes import INVALID_PARAMS
 from gateway.protocol.errors import Refusal, UpstreamLost
 
@@ -80,19 +82,23 @@ async def _in_session(wanted: Call | Tasks, screen: Screen, clock: Clock, http: 
     asker = Asker(screen, wanted.answers)
     desk = Desk(screen, asker, crew)
     connection = Connection(http, crew, clock, desk)
+    means = Means(connection, desk, asker, screen, clock, crew)
     # A session that somebody else began is theirs to end.
     connection.left = wanted.target.session is not None
+    hello = Modern(
+        name=f"{PROG}-client",
+        version=__version__,
+        capabilities=asker.capabilities,
+        tasks=False,
+        log_level=wanted.log_level if isinstance(wanted, Call) else None,
+    )
     try:
-        offered = {}
-        if not connection.left:
-            offered = await connection.initialize(f"{PROG}-client", __version__, asker.capabilities)
+        spoken = await agree(wanted, connection, screen, hello)
+        if not spoken.stateless and (isinstance(wanted, Call) or wanted.wait):
+            connection.listen()
         if isinstance(wanted, Tasks):
-            if wanted.wait:
-                connection.listen()
-            return await run_tasks(wanted, connection, screen, Follower(connection, screen, clock, crew))
-        connection.listen()
-        caller = Caller(wanted, connection, desk, screen, clock, crew)
-        return await caller.run(offered)
+            return await run_tasks(wanted, means, follower_of(spoken.letter, means))
+        return await Caller(wanted, means, spoken).run()
     finally:
         if not connection.left:
             await connection.end_session()

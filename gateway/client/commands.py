@@ -1,73 +1,132 @@
-"""The commands about tasks: list, get, result, delete, cancel (SEP-1686, sections 3.2 to 3.6 and 4.8)."""
+"""The commands about tasks, in the dialect that was agreed on."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from gateway.client.call import cancel_request, settle_cancel
-from gateway.client.connection import Connection
-from gateway.client.follow import Follower
-from gateway.client.options import Tasks
+from gateway.client.follow_a import FollowerA
+from gateway.client.follow_b import FollowerB
+from gateway.client.follow_c import FollowerC, ending
+from gateway.client.means import Means
+from gateway.client.options import Outcome, Tasks
+from gateway.client.plain import cancel_request
 from gateway.client.report import FAILED, FINE, show_outcome, show_task, show_tasks
-from gateway.client.screen import Screen
-from gateway.client.sep1686 import DELETE, LIST, TaskView, about, read_page
+from gateway.client.sep1686 import DELETE, Sep1686, related
+from gateway.client.v2025_11_25 import V20251125
+from gateway.client.view import LIST, TaskPage, Words, read_page
 from gateway.protocol.errors import UpstreamLost
 
+Follower = FollowerA | FollowerB | FollowerC
 
-async def run_tasks(tasks: Tasks, connection: Connection, screen: Screen, follower: Follower) -> int:
+_IGNORED: Final = (
+    "the task is still {status}: the server ignored the cancellation;"
+    " was the original request's id another one (--request-id)?"
+)
+_NOT_YET: Final = "the task is still {status}: the server has not stopped it yet, and need not"
+
+
+async def run_tasks(tasks: Tasks, means: Means, follower: Follower) -> int:
     """Carry out one command and return the exit code; raise `Refusal` or `UpstreamLost`."""
-    if tasks.action == "list":
-        views, more = await _list(connection, tasks.limit)
-        return show_tasks(screen, views, more=more)
-    if tasks.action == "get":
-        return show_task(screen, await follower.look(tasks.task_id))
-    if tasks.action == "result":
-        return await _result(tasks, screen, follower)
-    if tasks.action == "delete":
-        await connection.request(DELETE, about(tasks.task_id))
-        screen.object({"taskId": tasks.task_id, "deleted": True})
-        screen.note(f"task {tasks.task_id}: deleted")
-        return FINE
-    return await _cancel(tasks, connection, screen, follower)
+    match tasks.action:
+        case "list":
+            return await _list(tasks, means, follower)
+        case "get":
+            return show_task(means.screen, await follower.watch.look(tasks.task_id))
+        case "result":
+            return show_outcome(means.screen, await _result(tasks, means, follower))
+        case "update":
+            return await _update(tasks, means, follower)
+        case "delete":
+            await means.connection.request(DELETE, Sep1686().about(tasks.task_id))
+            means.screen.object({"taskId": tasks.task_id, "deleted": True})
+            means.screen.note(f"task {tasks.task_id}: deleted")
+            return FINE
+        case "cancel":
+            return await _cancel(tasks, means, follower)
 
 
-async def _list(connection: Connection, limit: int) -> tuple[list[TaskView], bool]:
-    views: list[TaskView] = []
+async def _list(tasks: Tasks, means: Means, follower: Follower) -> int:
+    words: Words = Sep1686() if isinstance(follower, FollowerA) else V20251125()
+    views: list[Any] = []
     seen: set[str] = set()
     params: dict[str, Any] = {}
     while True:
-        page = read_page(await connection.request(LIST, params))
+        page: TaskPage = read_page(words, await means.connection.request(LIST, params))
         views += page.tasks
-        cursor = page.next_cursor
-        if cursor is None or len(views) >= limit:
-            return views[:limit], cursor is not None or len(views) > limit
-        if cursor in seen:
+        if page.cursor is None or len(views) >= tasks.limit:
+            more = page.cursor is not None or len(views) > tasks.limit
+            return show_tasks(means.screen, views[: tasks.limit], more=more)
+        if page.cursor in seen:
             raise UpstreamLost("the server repeats a cursor: its list has no end")
-        seen.add(cursor)
-        params = {"cursor": cursor}
+        seen.add(page.cursor)
+        params = {"cursor": page.cursor}
 
 
-async def _result(tasks: Tasks, screen: Screen, follower: Follower) -> int:
-    if not tasks.wait:
-        return show_outcome(screen, await follower.fetch(tasks.task_id))
-    with screen.bar(tasks.task_id):
-        outcome = await follower.until_end(tasks.task_id, None)
-    return show_outcome(screen, outcome)
+async def _result(tasks: Tasks, means: Means, follower: Follower) -> Outcome:
+    if tasks.wait:
+        with means.screen.bar(tasks.task_id):
+            return await follower.until_end(tasks.task_id)
+    if isinstance(follower, FollowerA):
+        return await follower.fetch(tasks.task_id)
+    # The request of dialect B would wait, and dialect C has none of its own.
+    view = await follower.watch.look(tasks.task_id)
+    if not view.ended:
+        words = f"there is no result yet: the task is {view.status} (--wait waits for its end)"
+        return Outcome(status=view.status, task_id=view.task_id, error={"message": words})
+    return await follower.ending(view) if isinstance(follower, FollowerB) else ending(view)
 
 
-async def _cancel(tasks: Tasks, connection: Connection, screen: Screen, follower: Follower) -> int:
-    before = await follower.look(tasks.task_id)
+async def _update(tasks: Tasks, means: Means, follower: Follower) -> int:
+    if not isinstance(follower, FollowerC):
+        raise UpstreamLost("only dialect c has updates")
+    answers: dict[str, Any] = dict(tasks.inputs)
+    if not answers:
+        view = await follower.watch.look(tasks.task_id)
+        if not view.asks:
+            means.screen.object({"taskId": tasks.task_id, "status": view.status, "answered": []})
+            means.screen.complain(f"the task asks for nothing: it is {view.status}")
+            return FAILED
+        answers = await follower.answers(view.asks)
+    if answers:
+        await follower.update(tasks.task_id, answers)
+    means.screen.object({"taskId": tasks.task_id, "answered": list(answers)})
+    means.screen.note(f"task {tasks.task_id}: {len(answers)} answers sent ({', '.join(answers)})")
+    return FINE if answers else FAILED
+
+
+async def _cancel(tasks: Tasks, means: Means, follower: Follower) -> int:
+    before = await follower.watch.look(tasks.task_id)
     status = before.status
     if not before.ended:
-        await cancel_request(connection, tasks.request_id, tasks.task_id)
-        status = await settle_cancel(follower, tasks.task_id)
+        status = await _stop(tasks, means, follower)
+    screen = means.screen
     cancelled = status == "cancelled"
     screen.object({"taskId": tasks.task_id, "status": status})
     if cancelled or before.ended:
         screen.note(f"task {tasks.task_id}: {status}{'' if cancelled else ', it had ended before'}")
     else:
-        screen.complain(
-            f"the task is still {status}: the server ignored the cancellation;"
-            " was the original request's id another one (--request-id)?"
-        )
+        words = _IGNORED if isinstance(follower, FollowerA) else _NOT_YET
+        screen.complain(words.format(status=status))
     return FINE if cancelled else FAILED
+
+
+async def _stop(tasks: Tasks, means: Means, follower: Follower) -> str:
+    """Cancel a task and return its status after that."""
+    if isinstance(follower, FollowerB):
+        return (await follower.cancel(tasks.task_id)).status
+    if isinstance(follower, FollowerC):
+        await follower.cancel(tasks.task_id)
+    else:
+        await cancel_request(means.connection, tasks.request_id, related(tasks.task_id))
+    return await follower.watch.settle(tasks.task_id)
+
+
+def follower_of(letter: str | None, means: Means) -> Follower:
+    """Return who follows tasks in a dialect."""
+    match letter:
+        case "b":
+            return FollowerB(means)
+        case "c":
+            return FollowerC(means)
+        case _:
+            return FollowerA(means)

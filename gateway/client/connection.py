@@ -1,13 +1,13 @@
-"""A session with an MCP server, seen from the client: requests out, answers and questions in.
+"""What is said with an MCP server, seen from the client: requests out, answers and questions in.
 
 Answers are matched by id wherever they arrive: on the request's own stream, on a resumed one, or on
-the session's GET stream.
+the session's GET stream. In the stateless era there are no sessions, and each stream is a request's own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Final, Protocol
 
@@ -18,6 +18,7 @@ from gateway.aio.spawn import Crew
 from gateway.client.failures import refusal_of
 from gateway.client.http import Http, messages
 from gateway.client.options import LATEST
+from gateway.client.stateless import VERSION, Modern, headers_of
 from gateway.client.trees import as_object
 from gateway.protocol import envelope as rpc
 from gateway.protocol.envelope import Envelope
@@ -85,9 +86,10 @@ class _Mark:
 
 
 class Connection:
-    """One session over one endpoint. The crew owns the streams and is closed by its owner.
+    """One endpoint, and one session there where there are sessions. The crew owns the streams.
 
-    `left` says that the session shall outlive this client.
+    `left` says that the session shall outlive this client; `modern` makes requests those of the
+    stateless era.
     """
 
     def __init__(self, http: Http, crew: Crew, clock: Clock, listener: Listener) -> None:
@@ -97,6 +99,7 @@ class Connection:
         self._listener = listener
         self._open: dict[bytes, Exchange] = {}
         self._last_id = 0
+        self._modern: Modern | None = None
         self.left = False
 
     def __repr__(self) -> str:
@@ -111,6 +114,17 @@ class Connection:
     def version(self) -> str:
         """The protocol version that was negotiated."""
         return self._http.version or LATEST
+
+    @property
+    def modern(self) -> Modern | None:
+        """How this client presents itself in the stateless era, `None` in the other."""
+        return self._modern
+
+    @modern.setter
+    def modern(self, modern: Modern | None) -> None:
+        self._modern = modern
+        self._http.version = None if modern is None else VERSION
+        self._http.sessions = modern is None
 
     async def initialize(self, name: str, version: str, capabilities: dict[str, Any]) -> dict[str, Any]:
         """Shake hands (basic/lifecycle) and return the server's capabilities."""
@@ -129,7 +143,14 @@ class Connection:
         await self.notify("notifications/initialized", {})
         return as_object(result.get("capabilities"))
 
-    def start(self, method: str, params: dict[str, Any], ident: bytes | None = None) -> Exchange:
+    def start(
+        self,
+        method: str,
+        params: dict[str, Any],
+        ident: bytes | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> Exchange:
         """Send a request and return at once; `ident` is an id as JSON bytes, by default a number."""
         if ident is None:
             self._last_id += 1
@@ -137,21 +158,27 @@ class Connection:
         exchange = Exchange(ident)
         self._open[ident] = exchange
         exchange.answer.add_done_callback(lambda _: self._open.pop(ident, None))
+        sent = dict(headers or {})
+        if self._modern is not None:
+            sent |= headers_of(method, params)
+            params = self._modern.dress(params)
         message = rpc.request(ident, method, rpc.dump(params))
-        self._crew.spawn(self._run(exchange, message), f"{method} {ident.decode()}")
+        self._crew.spawn(self._run(exchange, message, sent), f"{method} {ident.decode()}")
         return exchange
 
-    async def request(self, method: str, params: dict[str, Any]) -> bytes:
+    async def request(
+        self, method: str, params: dict[str, Any], *, seconds: float = _ANSWER_SECONDS
+    ) -> bytes:
         """Send a request that is answered soon and return the raw result.
 
         Raise `Refusal` for a JSON-RPC error, `UpstreamLost` where no answer comes.
         """
         exchange = self.start(method, params)
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with asyncio.timeout(seconds):
                 return await exchange.answer
         except TimeoutError:
-            raise UpstreamLost(f"no answer to {method} within {_ANSWER_SECONDS} s") from None
+            raise UpstreamLost(f"no answer to {method} within {seconds} s") from None
 
     async def notify(self, method: str, params: dict[str, Any]) -> None:
         """Send a notification."""
@@ -172,17 +199,18 @@ class Connection:
         except TimeoutError:
             raise UpstreamLost(f"the server took no message within {_ANSWER_SECONDS} s") from None
 
-    async def _run(self, exchange: Exchange, message: bytes) -> None:
+    async def _run(self, exchange: Exchange, message: bytes, headers: Mapping[str, str]) -> None:
         mark = _Mark()
         lost = UpstreamLost("the server closed the stream before it had answered")
         try:
-            async with self._http.post(message) as response:
+            async with self._http.post(message, headers) as response:
                 await self._read(response, mark, exchange)
         except Refusal as refused:
             exchange.settle(refused)
         except UpstreamLost as broken:
             lost = broken
-        if not exchange.answer.done() and mark.event_id is not None:
+        # Streams of the stateless era cannot be resumed ("Receiving Messages").
+        if not exchange.answer.done() and mark.event_id is not None and self._modern is None:
             await self._resume(exchange, mark)
         exchange.settle(lost)
 
@@ -232,6 +260,8 @@ class Connection:
         if message.kind == "notification":
             self._listener.notice(message)
         elif message.kind == "request":
+            if self._modern is not None:
+                raise UpstreamLost("the server sent a request of its own, as no stateless server may")
             self._listener.asked(message, self._send)
         elif message.id is not None and (exchange := self._open.get(message.id)) is not None:
             if message.result is not None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from gateway.aio.spawn import Crew
 from gateway.client.asker import Asker
 from gateway.client.connection import Reply
 from gateway.client.screen import Screen
-from gateway.client.sep1686 import CREATED, related, related_id
+from gateway.client.sep1686 import CREATED
+from gateway.client.sep1686 import RELATED as RELATED_A
 from gateway.client.trees import as_object
+from gateway.client.v2025_11_25 import RELATED as RELATED_B
+from gateway.client.v2025_11_25 import STATUS
 from gateway.protocol import envelope as rpc
 from gateway.protocol.envelope import Envelope
 from gateway.protocol.errors import Refusal, UpstreamLost
@@ -28,6 +33,7 @@ class Desk:
         self._seen: dict[bytes, asyncio.Task[None]] = {}
         self.expected: str | None = None
         self.created = asyncio.Event()
+        self._news: dict[str, asyncio.Future[None]] = {}
 
     def __repr__(self) -> str:
         return f"<Desk expected={self.expected} created={self.created.is_set()} seen={len(self._seen)}>"
@@ -36,8 +42,13 @@ class Desk:
         """Show a notification, or act on it."""
         params = as_object(rpc.value(envelope.params))
         if envelope.method == CREATED:
-            if self.expected is not None and related_id(envelope) == self.expected:
+            task = as_object(as_object(params.get("_meta")).get(RELATED_A))
+            if self.expected is not None and task.get("taskId") == self.expected:
                 self.created.set()
+        elif envelope.method == STATUS:
+            news = self._news.get(str(params.get("taskId")))
+            if news is not None and not news.done():
+                news.set_result(None)
         elif envelope.method == "notifications/progress":
             self._progress(params)
         elif envelope.method == "notifications/message":
@@ -49,6 +60,15 @@ class Desk:
             asking = self._seen.get(rpc.dump(params.get("requestId")))
             if asking is not None and asking.cancel():
                 self._screen.note("the server has withdrawn its question")
+
+    @contextmanager
+    def news_of(self, task_id: str) -> Generator[asyncio.Future[None]]:
+        """Yield what is done when the server tells of a change of the task."""
+        news = self._news[task_id] = asyncio.get_running_loop().create_future()
+        try:
+            yield news
+        finally:
+            del self._news[task_id]
 
     def asked(self, envelope: Envelope, reply: Reply) -> None:
         """Answer a request of the server; one that comes on two streams is answered once."""
@@ -63,8 +83,8 @@ class Desk:
         except Refusal as refused:
             message = rpc.refusal_response(ident, refused)
         else:
-            if (task_id := related_id(envelope)) is not None:
-                result = {**result, "_meta": related(task_id)}
+            if related := _related(envelope):
+                result = {**result, "_meta": related}
             message = rpc.response(ident, rpc.dump(result))
         try:
             await reply(message)
@@ -76,3 +96,9 @@ class Desk:
         if params.get("progressToken") == PROGRESS_TOKEN and isinstance(done, int | float):
             known = total if isinstance(total, int | float) else None
             self._screen.progress(done, known, message if isinstance(message, str) else None)
+
+
+def _related(envelope: Envelope) -> dict[str, Any]:
+    """Return the metadata that ties a request to its task, so that the answer has it too."""
+    meta = rpc.meta_of(envelope.params)
+    return {name: meta[name] for name in (RELATED_A, RELATED_B) if name in meta}

@@ -1,12 +1,12 @@
 """HTTP to an MCP endpoint: one exchange at a time, aiohttp's errors turned into the house's.
 
-Streamable HTTP, protocol 2025-11-25, basic/transports.
+Streamable HTTP: protocol 2025-11-25, basic/transports, and 2026-07-28, basic/transports/streamable-http.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
@@ -27,13 +27,17 @@ _CLOSE_SECONDS: Final = 5
 
 
 class Http:
-    """The endpoint: `session` and `version` go with every request once they are known."""
+    """The endpoint: `session` and `version` go with every request once they are known.
+
+    `sessions` is false in the stateless era, where a session id that the server gives is none.
+    """
 
     def __init__(self, target: Target, clock: Clock) -> None:
         self._url = target.url
         self._headers = target.headers
         self._clock = clock
         self.session = target.session
+        self.sessions = True
         self.version: str | None = None if target.session is None else target.version
         # No limit on the whole: a call may take hours, a stream may be silent.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
@@ -47,11 +51,14 @@ class Http:
         await self._client.close()
 
     @asynccontextmanager
-    async def post(self, message: bytes) -> AsyncGenerator[aiohttp.ClientResponse]:
+    async def post(
+        self, message: bytes, extra: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
         """POST one message; raise `Refusal` or `UpstreamLost` for everything but 2xx."""
-        headers = self._with({"Accept": f"{JSON}, {EVENT_STREAM}", "Content-Type": JSON})
+        own = {"Accept": f"{JSON}, {EVENT_STREAM}", "Content-Type": JSON}
+        headers = self._with({**(extra or {}), **own})
         async with self._exchange("POST", headers, message) as response:
-            if (session := response.headers.get(SESSION)) is not None:
+            if self.sessions and (session := response.headers.get(SESSION)) is not None:
                 self.session = session
             yield response
 

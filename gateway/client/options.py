@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
-Action = Literal["list", "get", "result", "delete", "cancel"]
+from gateway.client.view import Letter
+
+Action = Literal["list", "get", "result", "update", "delete", "cancel"]
+DialectChoice = Literal["auto", "a", "b", "c"]
 LATEST = "2025-11-25"
+
+# What a dialect has no request for.
+LACKS: Final[dict[tuple[str, Letter], str]] = {
+    ("list", "c"): "dialect c has no list of tasks: their ids must be kept",
+    ("delete", "b"): "dialect b cannot delete a task: it goes when its time is over",
+    ("delete", "c"): "dialect c cannot delete a task: it goes when its time is over",
+    ("update", "a"): "dialect a has no update: `tasks result --wait` answers what the server asks",
+    ("update", "b"): "dialect b has no update: `tasks result --wait` answers what the server asks",
+}
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +31,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
+    dialect: DialectChoice = "auto"
     session: str | None = None
     version: str = LATEST
     as_json: bool = False
@@ -39,7 +52,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tasks(msgspec.Struct, frozen=True, kw_only=True):
-    """One command about tasks; `request_id` is the original request's id as JSON bytes."""
+    """One command about tasks.
+
+    `request_id` is the original request's id as JSON bytes; `inputs` are whole responses by key.
+    """
 
     target: Target
     action: Action
@@ -48,6 +64,7 @@ class Tasks(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 100
     wait: bool = False
     answers: dict[str, msgspec.Raw] | None = None
+    inputs: dict[str, msgspec.Raw] = {}
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.client.follow import as_error
 from gateway.client.options import LATEST, Outcome, Target
 from gateway.client.screen import Screen
-from gateway.client.sep1686 import TaskView
 from gateway.client.trees import as_object, as_objects
+from gateway.client.view import Letter, TaskView
+from gateway.client.watch import as_error
 from gateway.config.units import show_duration
 from gateway.protocol.envelope import dump, value
 from gateway.protocol.errors import Refusal, UpstreamLost
@@ -37,19 +37,25 @@ NO_WAY: Final = 2
 
 
 class WayBack(msgspec.Struct, frozen=True, kw_only=True):
-    """What a later command needs to find a task; `request_id` is JSON bytes."""
+    """What a later command needs to find a task.
+
+    `request_id` is JSON bytes, `None` where the task is cancelled by its own id.
+    """
 
     task_id: str
     target: Target
+    letter: Letter
     session: str | None
     version: str
-    request_id: bytes
+    request_id: bytes | None
 
     @property
     def lines(self) -> dict[str, str]:
         """The command lines that come back, by action."""
-        tail: list[str] = [] if self.session is None else ["--session", self.session]
-        if self.version != LATEST:
+        tail = ["--dialect", self.letter]
+        if self.session is not None:
+            tail += ["--session", self.session]
+        if self.letter != "c" and self.version != LATEST:
             tail += ["--protocol-version", self.version]
         head = [self.target.url, self.task_id, *self.target.repeat]
         return {
@@ -59,12 +65,12 @@ class WayBack(msgspec.Struct, frozen=True, kw_only=True):
 
     def members(self) -> dict[str, Any]:
         """Return the members of the JSON object."""
-        return {
-            "taskId": self.task_id,
-            "session": self.session,
-            "requestId": msgspec.Raw(self.request_id),
-            "next": self.lines,
-        }
+        members: dict[str, Any] = {"taskId": self.task_id, "dialect": self.letter}
+        if self.letter != "c":
+            members["session"] = self.session
+        if self.request_id is not None:
+            members["requestId"] = msgspec.Raw(self.request_id)
+        return {**members, "next": self.lines}
 
 
 def show_outcome(screen: Screen, outcome: Outcome) -> int:
@@ -100,24 +106,26 @@ def show_failure(screen: Screen, wrong: Refusal | UpstreamLost, hint: str | None
 
 def show_task(screen: Screen, view: TaskView) -> int:
     """Print one task."""
-    screen.object({"taskId": view.task_id, "status": view.status, "task": _members(view)})
+    screen.object({"taskId": view.task_id, "status": view.status, "task": view.members})
     screen.text(f"task       {view.task_id}\nstatus     {view.status}")
     screen.text(f"kept       {_kept(view)}")
-    if view.poll_frequency is not None and not view.ended:
-        screen.text(f"ask again  after {show_duration(int(view.poll_frequency))}")
-    if view.error is not None:
-        screen.text(f"error      {view.error}")
+    if view.poll is not None and not view.ended:
+        screen.text(f"ask again  after {show_duration(int(view.poll))}")
+    if view.words is not None:
+        screen.text(f"{'error' if view.status == 'failed' else 'says':<10} {view.words}")
+    for key, ask in view.asks.items():
+        screen.text(f"asks       {key}: {as_object(value(ask)).get('method')}")
     return FINE
 
 
 def show_tasks(screen: Screen, views: list[TaskView], *, more: bool) -> int:
     """Print a list of tasks; `more` tells that the limit cut it."""
-    screen.object({"tasks": [_members(view) for view in views], "more": more})
+    screen.object({"tasks": [view.members for view in views], "more": more})
     if not views:
         screen.note("no tasks")
     width = max((len(view.task_id) for view in views), default=0)
     for view in views:
-        tail = f"  {view.error}" if view.error else ""
+        tail = f"  {view.words}" if view.words else ""
         screen.text(f"{view.task_id:<{width}}  {view.status:<14}  kept {_kept(view)}{tail}")
     if more:
         screen.note("there are more: raise --limit")
@@ -126,7 +134,7 @@ def show_tasks(screen: Screen, views: list[TaskView], *, more: bool) -> int:
 
 def show_detached(screen: Screen, view: TaskView, back: WayBack) -> int:
     """Print how to come back to a task that was left alone."""
-    screen.object({"status": view.status, **back.members(), "task": _members(view)})
+    screen.object({"status": view.status, **back.members(), "task": view.members})
     screen.text(view.task_id)
     screen.note(f"the task runs on; its result is kept {_kept(view)}")
     _show_way(screen, back)
@@ -181,13 +189,8 @@ def _spell_block(block: dict[str, Any]) -> str:
 
 
 def _kept(view: TaskView) -> str:
-    if view.keep_alive is msgspec.UNSET:
+    if view.kept is msgspec.UNSET:
         return "for a time that it has not said"
-    if view.keep_alive is None:
+    if view.kept is None:
         return "for ever"
-    return f"{show_duration(int(view.keep_alive))} after its end"
-
-
-def _members(view: TaskView) -> dict[str, Any]:
-    members: dict[str, Any] = msgspec.to_builtins(view)
-    return {name: found for name, found in members.items() if found is not None or name == "keepAlive"}
+    return f"{show_duration(int(view.kept))} after its {view.kept_from}"

@@ -75,7 +75,12 @@ class Screen:
         share = f"{done / total:.0%}" if total else f"{done:g}"
         self._bar.update(self._task, completed=done, total=total, share=share)
         if message:
-            self._bar.update(self._task, description=_line(message))
+            self.message(message)
+
+    def message(self, text: str) -> None:
+        """Say beside the bar what is being done."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, description=_line(text))
 
     def note(self, text: str) -> None:
         """Say a line to the person."""

@@ -1,4 +1,4 @@
-"""The words of tasks on the wire, as SEP-1686 has them; cold."""
+"""Dialect A: the words of tasks on the wire, as SEP-1686 has them; cold."""
 
 from __future__ import annotations
 
@@ -6,49 +6,44 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.protocol.envelope import Envelope, members, meta_of, text_of
-from gateway.protocol.errors import UpstreamLost
-from gateway.tasks.machine import TERMINAL
+from gateway.client.trees import as_object
+from gateway.client.view import Letter, TaskView, shown
 
 _TASK: Final = "modelcontextprotocol.io/task"
 RELATED: Final = "modelcontextprotocol.io/related-task"
 CREATED: Final = "notifications/tasks/created"
-GET: Final = "tasks/get"
-RESULT: Final = "tasks/result"
-LIST: Final = "tasks/list"
 DELETE: Final = "tasks/delete"
 
-_DEFAULT_POLL: Final = 1.0
-_LEAST_POLL: Final = 0.05
 
-
-class TaskView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A task as `tasks/get` shows it (section 6); durations in milliseconds."""
-
+class _Task(msgspec.Struct, rename="camel"):
     task_id: str
     status: str
     keep_alive: int | float | msgspec.UnsetType | None = msgspec.UNSET
     poll_frequency: int | float | None = None
     error: str | None = None
 
-    @property
-    def ended(self) -> bool:
-        """Whether the status is terminal (section 4.3)."""
-        return self.status in TERMINAL
 
-    @property
-    def poll_seconds(self) -> float:
-        """How long to wait before the next look (section 4.5.4)."""
-        if self.poll_frequency is None:
-            return _DEFAULT_POLL
-        return max(_LEAST_POLL, self.poll_frequency / 1000)
+class Sep1686:
+    """How dialect A speaks of a task."""
 
+    letter: Letter = "a"
 
-class TaskPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One page of `tasks/list`."""
+    def about(self, task_id: str) -> dict[str, Any]:
+        """Return the params of get, result and delete (sections 3.2, 3.3, 3.6)."""
+        return {"taskId": task_id, "_meta": related(task_id)}
 
-    tasks: list[TaskView]
-    next_cursor: str | None = None
+    def read(self, raw: bytes) -> TaskView:
+        """Return a task (section 6); raise `msgspec.DecodeError` where it is not one."""
+        task = msgspec.json.decode(raw, type=_Task)
+        return TaskView(
+            task_id=task.task_id,
+            status=task.status,
+            kept=task.keep_alive,
+            kept_from="end",
+            poll=task.poll_frequency,
+            words=task.error,
+            shown=shown(raw),
+        )
 
 
 def augment(task_id: str, keep_alive: int | msgspec.UnsetType | None) -> dict[str, Any]:
@@ -64,31 +59,7 @@ def related(task_id: str) -> dict[str, Any]:
     return {RELATED: {"taskId": task_id}}
 
 
-def about(task_id: str) -> dict[str, Any]:
-    """Return the params of get, result and delete (sections 3.2, 3.3, 3.6)."""
-    return {"taskId": task_id, "_meta": related(task_id)}
-
-
-def related_id(envelope: Envelope) -> str | None:
-    """Return the id of the task that a request or notification belongs to."""
-    found = meta_of(envelope.params).get(RELATED)
-    return None if found is None else text_of(members(bytes(found)).get("taskId"))
-
-
-def read_task(result: bytes, task_id: str) -> TaskView:
-    """Return the answer to `tasks/get`; raise `UpstreamLost` where it is not one."""
-    try:
-        view = msgspec.json.decode(result, type=TaskView)
-    except msgspec.DecodeError as wrong:
-        raise UpstreamLost(f"the answer to {GET} is not a task: {wrong}") from None
-    if view.task_id != task_id:
-        raise UpstreamLost(f"the answer to {GET} is about another task")
-    return view
-
-
-def read_page(result: bytes) -> TaskPage:
-    """Return the answer to `tasks/list`; raise `UpstreamLost` where it is not one."""
-    try:
-        return msgspec.json.decode(result, type=TaskPage)
-    except msgspec.DecodeError as wrong:
-        raise UpstreamLost(f"the answer to {LIST} is not a list of tasks: {wrong}") from None
+def offered(capabilities: dict[str, Any]) -> bool:
+    """Tell whether tools can be tasks: section 2 has booleans by request category."""
+    tools = as_object(as_object(capabilities.get("tasks")).get("tools"))
+    return tools.get("call") is True

@@ -106,6 +106,11 @@ class LimitsConfig(Slice):
         default=1000,
         description="Tasks of one scope in all, with those that have ended and are still kept.",
     )
+    anonymous_tasks: Annotated[int, count()] = Field(
+        default=10_000,
+        description="Tasks of one upstream that have not ended and that belong to nobody: made in "
+        "the stateless era without a credential. Ten times as many may be stored.",
+    )
     request_bytes: Annotated[int, size("1KiB")] = Field(
         default=read_size("4MiB"), description="Size of a request body, and of one line of a stdio peer."
     )

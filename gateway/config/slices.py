@@ -22,6 +22,8 @@ def policy_book(tasks: TasksConfig) -> PolicyBook:
         max_concurrent=tasks.max_concurrent,
         on_loss=tasks.on_loss,
         refuse_plain=tasks.refuse_plain,
+        inline_within=tasks.inline_within,
+        words=tasks.immediate_response,
     )
     return PolicyBook(
         default=default,
@@ -35,9 +37,11 @@ def _rule(pattern: str, rule: RuleConfig, default: Policy) -> Policy:
     # Null is "unlimited" for max_concurrent and "as above" for everything else.
     wish: dict[str, Any] = {
         name: value
-        for name in given
+        for name in given - {"immediate_response"}
         if (value := getattr(rule, name)) is not None or name == "max_concurrent"
     }
+    if rule.immediate_response is not None:
+        wish["words"] = rule.immediate_response
     return replace(default, pattern=pattern, **wish, **_keep_alive(rule.keep_alive, default))
 
 

@@ -19,12 +19,25 @@ OnLoss = Literal["fail", "retry"]
 
 _POLL = "How often clients are told to ask for the status."
 _TIMEOUT = "How long a call that runs as a task may take; then it fails and the upstream is told."
-_CONCURRENT = "Calls that run as tasks at the same time on one replica; more wait in `submitted`."
+_CONCURRENT = (
+    "Calls that run as tasks at the same time on one replica; more wait, as tasks that have not begun."
+)
 _ON_LOSS = (
     "What happens to a task when the connection to its upstream is lost and cannot be resumed: `fail` it, "
     "or `retry` the call, up to twice. Retry only what may run twice. A task whose replica is lost fails."
 )
-_REFUSE = "Refuse calls without task metadata where the mode is `required`. Off: they run as plain calls."
+_REFUSE = (
+    "Refuse calls without task metadata where the mode is `required`. Off: they run as plain calls, but "
+    "not in sessions of protocol 2025-11-25, which are told that the tool is called as a task only."
+)
+_INLINE = (
+    "For clients that leave the choice to the gateway (extension tasks): a call that ends this fast is "
+    "answered at once, the rest become tasks. Where the mode is `required` all are tasks."
+)
+_WORDS = (
+    "Text that hosts may give to the model while the task runs (protocol 2025-11-25, "
+    "`model-immediate-response`)."
+)
 
 
 class KeepAliveConfig(Slice):
@@ -51,6 +64,8 @@ class RuleConfig(Slice):
     max_concurrent: Annotated[int | None, CONCURRENT] = Field(default=None, description=_CONCURRENT)
     on_loss: OnLoss | None = Field(default=None, description=_ON_LOSS)
     refuse_plain: bool | None = Field(default=None, description=_REFUSE)
+    inline_within: Annotated[int | None, duration("0s")] = Field(default=None, description=_INLINE)
+    immediate_response: str | None = Field(default=None, description=_WORDS)
 
     @model_validator(mode="before")
     @classmethod
@@ -82,10 +97,13 @@ class TasksConfig(Slice):
         description="Rules for other requests by method, such as `resources/read`; methods that are not "
         "named are `forbidden`.",
     )
-    inline_within: Annotated[int, duration("0s")] = Field(
-        default=read_duration("2s"),
-        description="Not used yet. For clients that leave the choice to the gateway (extension tasks): a "
-        "call that ends this fast is answered at once, the rest become tasks.",
+    inline_within: Annotated[int, duration("0s")] = Field(default=read_duration("2s"), description=_INLINE)
+    immediate_response: str | None = Field(default=None, description=_WORDS)
+    tool_errors: Literal["failed", "completed"] = Field(
+        default="failed",
+        description="How a task whose tool reported an error (`isError`) is shown to clients of protocol "
+        "2025-11-25. `failed` is what the protocol says; `completed` is for clients that do not fetch the "
+        "result of a task that failed.",
     )
 
 
@@ -130,6 +148,15 @@ class UpstreamConfig(Slice):
     idle: Annotated[int, duration("1s")] = Field(
         default=read_duration("1h"),
         description="How long a session that nobody uses keeps its child or connection.",
+    )
+    max_sessions: Annotated[int, count()] = Field(
+        default=1000,
+        description="Sessions that one replica holds with `url` for clients of the stateless era.",
+    )
+    answer_within: Annotated[int, DURATION] = Field(
+        default=read_duration("10m"),
+        description="How long a plain call of the stateless era waits for the client to come back with the "
+        "input it was asked for; then it is given up.",
     )
     scope: Literal["principal", "shared"] = Field(
         default="principal",

@@ -78,6 +78,14 @@ class Crossing(Protocol):
         """Yield an empty message once the upstream listens, then its notifications of changes."""
         ...
 
+    async def runs_tasks(self, headers: Headers) -> bool:
+        """Tell whether a stateless upstream has the tasks extension itself; false for any other."""
+        ...
+
+    async def honoured(self, caller: Caller, wanted: Wanted, headers: Headers) -> Wanted:
+        """Return the part of what is wanted that the upstream can tell of."""
+        ...
+
     async def tool_support(self, caller: Caller, tool: str, headers: Headers) -> str:
         """Return the upstream's own `taskSupport` of a tool: forbidden, optional or required.
 

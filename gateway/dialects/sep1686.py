@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
-from gateway.dialects.port import About, AboutKind, Ask, Manner
+from gateway.dialects.port import About, AboutKind, Ask, Manner, Offer
+from gateway.dialects.related import relate_message, relate_result
+from gateway.dialects.spelling import named_task, no_method, own_capabilities
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_PARAMS
 from gateway.protocol.envelope import (
     Envelope,
@@ -43,15 +44,6 @@ _VERB: Final[dict[AboutKind, str]] = {
     "list": "Failed to list tasks",
     "delete": "Failed to delete task",
 }
-# What a stream may carry that is news of the server, not of the task.
-_UNRELATED: Final = frozenset(
-    {
-        "notifications/tools/list_changed",
-        "notifications/prompts/list_changed",
-        "notifications/resources/list_changed",
-        "notifications/resources/updated",
-    }
-)
 
 
 class Sep1686:
@@ -59,26 +51,25 @@ class Sep1686:
 
     name: DialectName = "a"
     # SEP-1686 sections 4.3.1 and 4.5.3.
-    manner = Manner(first_status="submitted", kept_from="end")
+    manner = Manner(first_status="submitted", kept_from="end", client_ids=True)
 
-    def advertise(self, initialized: bytes, methods: Sequence[str]) -> bytes:
+    def advertise(self, opened: bytes, offer: Offer) -> bytes:
         """Add `capabilities.tasks`: request categories with a boolean each (SEP-1686 section 2).
 
         What the upstream says of its own tasks stays.
         """
         found: dict[str, dict[str, bool]] = {}
-        for method in methods:
+        for method in offer.methods:
             category, _, name = method.partition("/")
             found.setdefault(category, {})[name] = True
         for category, names in found.items():
             path = ("result", "capabilities", "tasks", category)
-            initialized = set_member(initialized, path, dump(names))
-        return initialized
+            opened = set_member(opened, path, dump(names))
+        return opened
 
-    def knows_tasks(self, initialized: bytes) -> bool:
+    def knows_tasks(self, opened: bytes) -> bool:
         """Tell whether the response has `capabilities.tasks`."""
-        result = members(members(initialized).get("result"))
-        return "tasks" in members(result.get("capabilities"))
+        return "tasks" in own_capabilities(opened)
 
     def is_about(self, method: str) -> bool:
         """Tell whether a method is `tasks/get`, `tasks/result`, `tasks/list` or `tasks/delete`."""
@@ -118,20 +109,16 @@ class Sep1686:
             if cursor is None and raw is not None and bytes(raw) != b"null":
                 raise self.bad_cursor()
             return About(kind, cursor=cursor)
-        task_id = text_of(params.get("taskId"))
-        if not task_id:
-            raise Refusal(INVALID_PARAMS, f"{_VERB[kind]}: taskId must be a non-empty string")
-        return About(kind, task_id)
+        return About(kind, named_task(params, _VERB[kind]))
 
-    def created(self, task: Task) -> bytes:
-        """Return `notifications/tasks/created` (SEP-1686 section 3.4)."""
+    def created(self, task: Task, words: str | None = None) -> bytes:
+        """Return `notifications/tasks/created` (SEP-1686 section 3.4), which has no place for words."""
+        del words
         return notification(CREATED, dump({"_meta": _related(task.key.task_id)}))
 
     def relayed(self, task_id: str, message: bytes) -> bytes:
         """Return a request or notification with the related-task key (SEP-1686 section 4.7)."""
-        if text_of(members(message).get("method")) in _UNRELATED:
-            return message
-        return set_member(message, ("params", "_meta", RELATED_KEY), dump({"taskId": task_id}))
+        return relate_message(message, RELATED_KEY, task_id)
 
     def final(self, task: Task, outcome: Outcome) -> bytes | None:
         """Return what the plain call would have been answered, related to its task.
@@ -139,7 +126,7 @@ class Sep1686:
         A cancelled request is not answered (2025-11-25 "Cancellation").
         """
         if outcome.result is not None:
-            return response(task.request_id, _with_related(outcome.result, task.key.task_id))
+            return self._answer(task.request_id, task, outcome.result)
         if outcome.rpc_error is not None:
             return error_response(task.request_id, outcome.rpc_error)
         if outcome.status == "cancelled":
@@ -147,17 +134,19 @@ class Sep1686:
         words = outcome.error or "the outcome is unknown"
         return error_response(task.request_id, dump({"code": INTERNAL_ERROR, "message": words}))
 
-    def described(self, task: Task) -> bytes:
+    def described(self, task: Task, outcome: Outcome | None = None) -> bytes:
         """Return the result of `tasks/get` (SEP-1686 sections 3.2 and 7.2)."""
+        del outcome
         return dump(_described(task) | {"_meta": _related(task.key.task_id)})
 
-    def result(self, task: Task, outcome: Outcome | None) -> bytes:
-        """Return the result of `tasks/result`: only of a completed task (SEP-1686 section 4.6)."""
+    def result(self, ident: bytes, task: Task, outcome: Outcome | None) -> bytes:
+        """Return the response to `tasks/result`: only of a completed task (SEP-1686 section 4.6)."""
         if outcome is None or outcome.result is None or task.status != "completed":
             words = f"Cannot retrieve result: Task status is '{task.status}', not 'completed'"
-            data = {"status": task.status} | ({"error": task.error} if task.error else {})
+            error = None if task.is_error else task.error
+            data = {"status": task.status} | ({"error": error} if error else {})
             raise Refusal(INVALID_PARAMS, words, data)
-        return _with_related(outcome.result, task.key.task_id)
+        return self._answer(ident, task, outcome.result)
 
     def listed(self, tasks: Sequence[Task], cursor: str | None) -> bytes:
         """Return the result of `tasks/list` (SEP-1686 section 3.5)."""
@@ -170,6 +159,20 @@ class Sep1686:
         """Return the result of `tasks/delete` (SEP-1686 section 3.6)."""
         return dump({"_meta": _related(task_id)})
 
+    def cancelled(self, task: Task) -> bytes:
+        """Refuse with -32601: a task is cancelled as its request is (SEP-1686 section 4.8)."""
+        del task
+        raise no_method("tasks/cancel")
+
+    def updated(self) -> bytes:
+        """Refuse with -32601: input comes as responses to requests (SEP-1686 section 4.4)."""
+        raise no_method("tasks/update")
+
+    def status(self, task: Task, outcome: Outcome | None = None) -> bytes | None:
+        """Return nothing: requesters poll."""
+        del task, outcome
+        return None
+
     def bad_cursor(self) -> Refusal:
         """Return -32602 (SEP-1686 section 7.1)."""
         return Refusal(INVALID_PARAMS, "Failed to list tasks: Cursor is invalid")
@@ -181,6 +184,13 @@ class Sep1686:
     def exists(self, task_id: str) -> Refusal:
         """Return -32602 in the words of SEP-1686 section 7.1."""
         return Refusal(INVALID_PARAMS, f"Task ID already exists: {task_id}")
+
+    def ended(self, task: Task) -> Refusal:
+        """Return -32602; no request of the dialect is refused so."""
+        return Refusal(INVALID_PARAMS, f"Cannot cancel task: already in terminal status '{task.status}'")
+
+    def _answer(self, ident: bytes, task: Task, result: bytes) -> bytes:
+        return response(ident, relate_result(result, RELATED_KEY, task.key.task_id))
 
 
 def _described(task: Task) -> dict[str, Any]:
@@ -198,14 +208,6 @@ def _described(task: Task) -> dict[str, Any]:
 
 def _related(task_id: str) -> dict[str, Any]:
     return {RELATED_KEY: {"taskId": task_id}}
-
-
-def _with_related(result: bytes, task_id: str) -> bytes:
-    if result[:1] != b"{":
-        return result
-    with suppress(Refusal):
-        return set_member(result, ("_meta", RELATED_KEY), dump({"taskId": task_id}))
-    return result
 
 
 def _bad_ask(what: str, data: dict[str, Any] | None = None) -> Refusal:

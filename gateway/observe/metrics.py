@@ -36,7 +36,7 @@ METHODS: Final = frozenset(
         "tasks/delete", "tasks/update", "response", "batch", "stream", "delete", "unreadable",
     }
 )  # fmt: skip
-DIALECTS: Final = ("a", "b", "c")
+DIALECTS: Final = ("a", "b", "c", "none")
 STATUSES: Final = (
     "submitted", "working", "input_required", "completed", "failed", "cancelled", "unknown",
 )  # fmt: skip
@@ -131,6 +131,11 @@ class Metrics:
         self.sessions_now = self._gauge("sessions", "Sessions with open state on this replica.", upstream)
         self.links_now = self._gauge(
             "upstream_links", "Children and HTTP+SSE connections of this replica.", upstream
+        )
+        self.held_now = self._gauge(
+            "held_sessions",
+            "Upstream sessions held for clients of another era.",
+            upstream,
         )
         self.streams_now = self._gauge("client_streams", "Open event streams to clients.", upstream)
         self.events_dropped = self._counter(

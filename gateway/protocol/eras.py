@@ -6,6 +6,8 @@ from typing import Final
 
 HANDSHAKE: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS: Final = ("2026-07-28",)
+SUPPORTED: Final = (*reversed(STATELESS), *reversed(HANDSHAKE))
+TASKS_IN_CORE: Final = "2025-11-25"
 DEFAULT_HEADER: Final = "2025-03-26"
 BATCHING: Final = ("2024-11-05", "2025-03-26")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
@@ -30,13 +31,14 @@ class _Offer(msgspec.Struct, frozen=True):
 class Asking:
     """The server requests of one task. `reply` sends a response upstream, `elsewhere` finds another stream.
 
-    `followers` counts the readers of the task's log, who take what the first stream cannot.
+    `followers` counts those who read the task, here by its log or its state, and by replica those
+    who do elsewhere: they take what the first stream cannot.
     """
 
     def __init__(
         self, hand: Hand, tools: Tools, reply: Reply, elsewhere: Callable[[list[News]], None]
     ) -> None:
-        self.followers = 0
+        self.followers = Counter[str]()
         self._hand = hand
         self._tools = tools
         self._reply = reply
@@ -68,11 +70,27 @@ class Asking:
         if task is None:
             raise TaskGone
         hand.moved(task)
+        self._tools.announcer.moved(task)
         self._tools.witness.asked(task, heard.method)
         news = News("message", task, call.readdressed(heard.message, dump(relay)), relay=relay)
         self._offered[relay] = _Offer(pending, news)
-        if not await hand.deliver(news) and not self.followers:
+        if not await hand.deliver(news) and not self._followed:
             self._elsewhere([news])
+
+    def attend(self, replica: str) -> None:
+        """Somebody on a replica reads the task from now on."""
+        self.followers[replica] += 1
+
+    def unattend(self, replica: str) -> None:
+        """Somebody does not any more: what still waits for an answer is offered elsewhere."""
+        if self.followers[replica] > 0:
+            self.followers[replica] -= 1
+        if not self._followed:
+            self.leave()
+
+    @property
+    def _followed(self) -> bool:
+        return self.followers.total() > 0
 
     def leave(self) -> None:
         """A stream of the task is gone: what still waits for an answer is offered elsewhere."""
@@ -86,7 +104,7 @@ class Asking:
 
     def unanswered(self) -> list[News]:
         """Return the requests that wait and that no stream of the task's own can take."""
-        if self._hand.feed.open or self.followers:
+        if self._hand.feed.open or self._followed:
             return []
         return [offer.news for offer in self._offered.values()]
 

@@ -10,15 +10,15 @@ import msgspec
 
 from gateway.tasks.model import Outcome, Task
 
-NewsKind = Literal["created", "message", "final"]
+NewsKind = Literal["created", "message", "status", "final"]
 
 
 class News(msgspec.Struct, frozen=True):
     """One thing a client should hear of a task.
 
     `message` is the upstream's (with the relay's id where it is a request), `offset` its place in
-    the task's log, empty where it has none; `outcome` belongs to `final`, `relay` is the id of a
-    server request: a stream takes each but once.
+    the task's log, empty where it has none; `outcome` belongs to `final` and `status`, `relay` is the
+    id of a server request: a stream takes each but once.
     """
 
     kind: NewsKind

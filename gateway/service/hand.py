@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.aio.clock import Clock
 from gateway.protocol.errors import StoreAway
+from gateway.service.announce import Announcer
 from gateway.service.feed import Feed, News
 from gateway.service.order import ServiceLimits
 from gateway.service.witness import Witness
@@ -42,6 +43,7 @@ class Tools(msgspec.Struct, frozen=True):
 
     store: Store
     witness: Witness
+    announcer: Announcer
     clock: Clock
     limits: ServiceLimits
 
@@ -49,8 +51,9 @@ class Tools(msgspec.Struct, frozen=True):
 class Hand:
     """The record as this replica knows it, and what is told of it; raises `TaskGone` when it is lost."""
 
-    def __init__(self, task: Task, tools: Tools, *, only_final: bool) -> None:
+    def __init__(self, task: Task, tools: Tools, *, only_final: bool, streams: bool = True) -> None:
         self.task = task
+        self._streams = streams
         self.claim = Claim(task.owner, task.epoch)
         self.feed = Feed(tools.limits.stream_queue_bytes, only_final=only_final)
         self._tools = tools
@@ -69,7 +72,14 @@ class Hand:
         self.moved(msgspec.structs.replace(self.task, status=outcome.status))
 
     async def deliver(self, news: News) -> bool:
-        """Log a message, then hand it to the first stream; tell whether that one still listens."""
+        """Log a message, then hand it to the first stream; tell whether that one still listens.
+
+        Where the request that began the task is no stream, notifications go to the session's.
+        """
+        if not self._streams:
+            if not news.relay:
+                self._tools.announcer.passed_on(self.task, news.message)
+            return False
         offset = await self._append(news.message)
         was_open = self.feed.open
         reached = self.feed.put(msgspec.structs.replace(news, offset=offset))

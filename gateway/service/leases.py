@@ -65,4 +65,5 @@ class Leases:
         claim = Claim(task.owner, task.epoch)
         ended = await self._store.finish(task.key, claim, call.orphaned())
         if ended is not None:
+            self._service.announcer.moved(ended, call.orphaned())
             self._witness.finished(ended, "lost")

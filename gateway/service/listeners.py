@@ -14,6 +14,7 @@ from gateway.tasks.model import Scope, TaskKey
 
 _log: Final = logging.getLogger("gateway.service")
 _NO_KEY: Final = TaskKey(Scope("", ""), "")
+_REMEMBERED: Final = 10_000
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
@@ -27,6 +28,7 @@ class Listeners:
         self._spawn = spawn
         self._limit = limit
         self._feeds: dict[str, Feed] = {}
+        self._elsewhere: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return f"<Listeners {len(self._feeds)}>"
@@ -34,6 +36,7 @@ class Listeners:
     def listen(self, session: str) -> Feed:
         """Open a session's own stream; a newer one ends the older. Other replicas hear of it."""
         self.end(session)
+        self._elsewhere.pop(session, None)
         feed = self._feeds[session] = Feed(self._limit)
         self._spawn(self._say(Command("seek", _NO_KEY, session=session, sender=self._replica)), "seek")
         return feed
@@ -62,11 +65,32 @@ class Listeners:
 
     def offer(self, session: str, offers: Iterable[News]) -> None:
         """Bring server requests to the session's stream: here, or wherever it may be."""
+        if not session:
+            return
         feed = self._feeds.get(session)
         for news in offers:
             if feed is None or not feed.put(news):
                 command = Command("offer", news.task.key, news.message, session, self._replica)
                 self._spawn(self._say(command), "offer")
+
+    def tell(self, session: str, news: News) -> None:
+        """Bring news to the session's stream where it is known to be; best effort, nobody waits for it."""
+        feed = self._feeds.get(session)
+        if feed is not None and feed.open:
+            feed.put(news)
+            return
+        replica = self._elsewhere.get(session)
+        if replica is not None:
+            kind = "status" if news.kind == "status" else "offer"
+            command = Command(kind, news.task.key, news.message, session, self._replica)
+            self._spawn(self._say(command, replica), "tell")
+
+    def sought(self, session: str, replica: str) -> None:
+        """Note which other replica has the stream of a session."""
+        self._elsewhere.pop(session, None)
+        self._elsewhere[session] = replica
+        if len(self._elsewhere) > _REMEMBERED:
+            del self._elsewhere[next(iter(self._elsewhere))]
 
     def offer_to(self, replica: str, session: str, offers: Iterable[News]) -> None:
         """Bring server requests to a session's stream that another replica has."""
@@ -80,8 +104,15 @@ class Listeners:
         if feed is None or command.sender == self._replica:
             return
         try:
-            task = await self._store.get(command.key)
+            task, outcome = await self._store.outcome(command.key) or (None, None)
         except StoreAway:
+            return
+        if command.kind == "status":
+            if task is not None:
+                feed.put(News("status", task, outcome=outcome))
+            return
+        if task is not None and "id" not in members(command.message):
+            feed.put(News("message", task, command.message))
             return
         relay = text_of(members(command.message).get("id"))
         waits = task is not None and any(pending.relay_id == relay for pending in task.pending)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from gateway.protocol.headers import Headers
+from gateway.service.early import Early
 from gateway.store.port import Bounds
 from gateway.tasks.model import NewTask
 from gateway.tasks.policy import Policy
@@ -18,7 +19,10 @@ class Order(msgspec.Struct, kw_only=True):
 
     `message` is the request as the upstream shall get it, but for id and progress token, which the
     service sets; `headers` go with all that is sent for it. `reach` finds the channel again where a
-    second attempt is made.
+    second attempt is made. `early` is the call where it is on its way already. `streams` says that the
+    client's request stays open as the task's first stream. A question to the client that is not
+    answered within `answer_within` milliseconds ends the call. `bounds` of the scope, where they are
+    not the usual ones.
     """
 
     new: NewTask
@@ -27,6 +31,10 @@ class Order(msgspec.Struct, kw_only=True):
     channel: Channel
     reach: Callable[[], Awaitable[Channel | None]]
     headers: Headers
+    early: Early | None = None
+    streams: bool = True
+    answer_within: int | None = None
+    bounds: Bounds | None = None
 
 
 class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from typing import Final
 
 from gateway.protocol.errors import Refusal, StoreAway, UpstreamLost
 from gateway.service.asking import Asking
+from gateway.service.early import Early
 from gateway.service.feed import Feed, News
 from gateway.service.hand import LOST, TAKEN, Ending, Hand, TaskGone, Tools
 from gateway.service.order import Order
@@ -43,17 +44,26 @@ class Running:
     ) -> None:
         self.order = order
         self._tools = tools
-        self._hand = Hand(task, tools, only_final=only_final)
+        self._hand = Hand(task, tools, only_final=only_final, streams=order.streams)
         self.asking = Asking(self._hand, tools, self._send, elsewhere)
         self._noted_at = float("-inf")
         self._stop: Ending | None = None
         self._recorded = False
         self._settling = False
         self._work: asyncio.Task[None] | None = None
-        self._sent = False
-        self._ident = f"mtg-call.{secrets.token_hex(12)}"
-        self._message, self._wants_progress = call.upstream_request(order.message, self._ident)
-        self.feed.put(News("created", task, offset="0"))
+        self._sent = order.early is not None
+        early = order.early
+        if early is None:
+            self._ident = f"mtg-call.{secrets.token_hex(12)}"
+            self._message, self._wants_progress = call.upstream_request(order.message, self._ident)
+        else:
+            self._ident, self._message = early.ident, early.message
+            self._wants_progress = early.wants_progress
+        self._patience: asyncio.TimerHandle | None = None
+        if order.streams:
+            self.feed.put(News("created", task, offset="0"))
+        else:
+            self.feed.end()
 
     def __repr__(self) -> str:
         return f"<Running {self._hand!r}>"
@@ -94,6 +104,7 @@ class Running:
                     both.create_task(self._withdraw(ending.withdraw))
                 await settle(self._hand, self._tools, ending, recorded=self._recorded)
         finally:
+            self.answered()
             self.feed.end()
 
     def stop(self, ending: Ending, *, recorded: bool) -> None:
@@ -174,6 +185,8 @@ class Running:
 
     async def _exchange(self) -> Ending:
         self._sent = True
+        if self.order.early is not None:
+            return await self._read_early(self.order.early)
         channel = self.order.channel
         async with aclosing(channel.exchange(self._message, self.order.headers)) as messages:
             async for message in messages:
@@ -182,11 +195,41 @@ class Running:
                     return ending
         return Ending(call.lost("the upstream ended its answer without a response"), "upstream_lost")
 
+    async def _read_early(self, early: Early) -> Ending:
+        """Read on what another began to read; a second attempt is a call of its own."""
+        self.order.early = None
+        try:
+            async with aclosing(early.messages()) as coming:
+                async for heard in coming:
+                    ending = await self._take(heard)
+                    if ending is not None:
+                        return ending
+        finally:
+            await early.close()
+        return Ending(call.lost("the upstream ended its answer without a response"), "upstream_lost")
+
+    def _wait_for_answer(self) -> None:
+        """Give the call up unless the client answers in time; each question begins the wait anew."""
+        within = self.order.answer_within
+        if within is None:
+            return
+        self.answered()
+        ending = Ending(call.unanswered(within), "timed_out", "the client did not answer in time")
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(within / 1000, lambda: self.stop(ending, recorded=False))
+
+    def answered(self) -> None:
+        """The client has come back: the call goes on."""
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
     async def _take(self, heard: call.Heard) -> Ending | None:
         match heard.kind:
             case "final":
                 return self._judge(heard)
             case "ask":
+                self._wait_for_answer()
                 await self.asking.ask(heard)
             case "ping":
                 with suppress(UpstreamLost):

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from gateway.aio.clock import Clock
 from gateway.aio.spawn import Crew
 from gateway.protocol.codes import INTERNAL_ERROR
 from gateway.protocol.errors import IllegalMove, Refusal, StoreAway, UpstreamLost
-from gateway.service.feed import Feed, News
-from gateway.service.follow import follow
+from gateway.protocol.headers import Headers
+from gateway.service.announce import Announcer
+from gateway.service.early import Early
+from gateway.service.feed import Feed
 from gateway.service.hand import Ending, Tools
+from gateway.service.hub import Hub
 from gateway.service.listeners import Listeners
 from gateway.service.order import Order, ServiceLimits
+from gateway.service.readers import Readers
 from gateway.service.running import Running
 from gateway.service.witness import Witness
 from gateway.store.port import Bus, Claim, Command, Exists, Full, Store
 from gateway.tasks import call
 from gateway.tasks.model import Outcome, Pending, Scope, Task, TaskKey
+from gateway.upstream.port import Channel
 
 _log: Final = logging.getLogger("gateway.service")
 Closer = Callable[[], Awaitable[None]]
 _PAGE: Final = 200
-_REASON: Final = 500
 _UNDO_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0)
 
 
@@ -45,14 +49,18 @@ class TaskService:
         self._witness = witness
         self._limits = limits
         self._clock = clock
-        self._tools = Tools(store, witness, clock, limits)
         self._crew = Crew("calls")
+        self._early = Crew("early calls")
         self._tidying = Crew("tidying up")
         self._running: dict[TaskKey, Running] = {}
         self._by_request: dict[tuple[Scope, str, bytes], TaskKey] = {}
         self._creating: dict[tuple[Scope, str, bytes], asyncio.Event] = {}
         self._turns: dict[tuple[str, str], asyncio.Semaphore] = {}
-        self.listeners = Listeners(replica, store, bus, self._crew.spawn, limits.stream_queue_bytes)
+        self.listeners = Listeners(replica, store, bus, self._tidying.spawn, limits.stream_queue_bytes)
+        self.announcer = Announcer(self.listeners)
+        self.hub = Hub(store, bus, self._tidying, clock)
+        self._tools = Tools(store, witness, self.announcer, clock, limits)
+        self.readers = Readers(replica, store, bus, self.hub, self._find, self._tidying.spawn)
         self.on_session_ended: Callable[[str], None] = lambda _: None
         self._closers: dict[str, Closer] = {}
         self.draining = False
@@ -85,7 +93,8 @@ class TaskService:
     async def _begin(self, order: Order, *, only_final: bool) -> Running | Exists | Full:
         new, limits = order.new, self._limits
         try:
-            found = await self._store.create(new, self.replica, limits.lease_ms, limits.bounds)
+            bounds = order.bounds or limits.bounds
+            found = await self._store.create(new, self.replica, limits.lease_ms, bounds)
         except StoreAway:
             self._tidying.spawn(self._undo(new.key), "undo")
             raise
@@ -131,11 +140,12 @@ class TaskService:
 
     async def cancel(self, key: TaskKey, reason: str) -> Task | None:
         """Cancel a task wherever it runs; `None` where it is not there; raise `IllegalMove` when ended."""
-        words = _cancel_words(reason)
+        words = call.cancel_words(reason)
         task = await self._store.cancel(key, words)
         if task is None:
             return None
         await self._stop_call(task, Ending(Outcome(status="cancelled", error=words), "cancelled", words))
+        self.announcer.moved(task, Outcome(status="cancelled", error=words))
         self._witness.finished(task, "cancelled")
         return task
 
@@ -160,7 +170,7 @@ class TaskService:
             if running is None:
                 raise
             # What runs here can be stopped without the store; it hears of the end when it is back (I9).
-            words = _cancel_words(reason)
+            words = call.cancel_words(reason)
             ending = Ending(Outcome(status="cancelled", error=words), "cancelled", words)
             running.stop(ending, recorded=False)
         return True
@@ -184,6 +194,7 @@ class TaskService:
         if found is None:
             return await self._answer_again(scope, relay_id, message)
         task, pending = found
+        self.announcer.moved(task)
         self._witness.answered(task, pending.method)
         message = call.readdressed(message, pending.upstream_id)
         running = self._running.get(task.key)
@@ -192,6 +203,8 @@ class TaskService:
                 await self._answer_afar(task, pending, message)
             return task.owner != self.replica
         running.moved(task)
+        if not task.pending:
+            running.answered()
         try:
             await running.asking.answer(message, relay_id)
         except UpstreamLost as lost:
@@ -222,25 +235,15 @@ class TaskService:
                 await self._store.ask(task.key, Claim(task.owner, task.epoch), pending)
             raise StoreAway("the replica that runs the task cannot be reached")
 
-    async def follow(self, key: TaskKey, after: str | None) -> AsyncGenerator[News | None, None]:
-        """Yield a task's news from an offset of its log, then what happens, the final response last.
+    def early(self, message: bytes, channel: Channel, headers: Headers) -> Early:
+        """Send a request that is not a task, or not yet; `begin` may make one of it."""
+        return Early(message, channel, headers, self._early.spawn)
 
-        `None` says that nothing happened for a while. While somebody follows, server requests are
-        not offered elsewhere.
-        """
+    def _find(self, key: TaskKey) -> Running | None:
         running = self._running.get(key)
         if running is None and key.known_digest:
-            running = next((r for r in self._running.values() if r.task.key.digest == key.digest), None)
-        if running is not None:
-            running.asking.followers += 1
-        try:
-            async with aclosing(follow(self._store, self._bus, key, after)) as news_of_it:
-                async for news in news_of_it:
-                    yield news
-        finally:
-            if running is not None:
-                running.asking.followers -= 1
-                running.asking.leave()
+            return next((r for r in self._running.values() if r.task.key.digest == key.digest), None)
+        return running
 
     def listen(self, session: str) -> Feed:
         """Open the session's own stream; a newer one ends the older."""
@@ -290,14 +293,17 @@ class TaskService:
             match command.kind:
                 case "offer":
                     self._crew.spawn(self.listeners.take(command), "offer")
+                case "status":
+                    self._tidying.spawn(self.listeners.take(command), "status")
                 case "seek" if command.sender != self.replica:
+                    self.listeners.sought(command.session, command.sender)
                     for running in self._of_session(command.session):
                         self.listeners.offer_to(
                             command.sender, command.session, running.asking.unanswered()
                         )
                 case "ended" if command.sender != self.replica:
                     self._session_ended_elsewhere(command.session)
-                case "cancel" | "answer":
+                case "cancel" | "answer" | "attend" | "unattend":
                     self._obey_call(command)
                 case _:
                     continue
@@ -316,6 +322,10 @@ class TaskService:
         if command.kind == "cancel":
             ending = Ending(Outcome(status="cancelled"), "cancelled", "cancelled by the client")
             running.stop(ending, recorded=True)
+        elif command.kind == "attend":
+            running.asking.attend(command.sender)
+        elif command.kind == "unattend":
+            running.asking.unattend(command.sender)
         else:
             self._crew.spawn(self._pass_on(running, command), "answer")
 
@@ -330,6 +340,7 @@ class TaskService:
         for running in self.running:
             running.stop(Ending(call.stopped(), "lost", "the gateway stops"), recorded=False)
         await self._crew.drain(10)
+        await self._early.close()
         await self._crew.close()
         await self._tidying.close()
         self.listeners.end_all()
@@ -358,7 +369,7 @@ class TaskService:
             await self._clock.sleep(seconds)
             with suppress(StoreAway):
                 task = await self._store.get(key)
-                ours = task is not None and task.owner == self.replica and task.status == "submitted"
+                ours = task is not None and task.owner == self.replica and not task.ended
                 if ours and key not in self._running:
                     await self._store.remove(key)
                 return
@@ -384,10 +395,8 @@ class TaskService:
             task = await self._store.get(command.key)
             if task is not None and not task.ended:
                 running.moved(task)
+                if not task.pending:
+                    running.answered()
             await running.asking.answer(command.message, command.relay_id)
         except (UpstreamLost, StoreAway) as lost:
             _log.warning("an answer did not reach the upstream: %s", lost)
-
-
-def _cancel_words(reason: str) -> str:
-    return f"Cancelled by the client: {reason[:_REASON]}" if reason else "Cancelled by the client"

@@ -34,6 +34,7 @@ async def settle(hand: Hand, tools: Tools, ending: Ending, *, recorded: bool) ->
         return
     hand.say_final(ending.outcome, task)
     hand.moved(task)
+    tools.announcer.moved(task, ending.outcome)
     tools.witness.finished(task, ending.label)
 
 
@@ -58,6 +59,7 @@ async def _settle_unrecorded(hand: Hand, tools: Tools, ending: Ending) -> None:
     hand.say_final(outcome, task)
     hand.moved(task)
     if outcome == ending.outcome and task.owner == hand.claim.owner:
+        tools.announcer.moved(task, outcome)
         tools.witness.finished(task, ending.label)
 
 

@@ -1,108 +1,189 @@
-"""Requests about tasks: get, result, list, delete; and answers and cancels that concern one."""
+"""Requests about tasks of the handshake era, and answers that concern one."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
 
-from gateway.aio.clock import Clock
+from gateway.dialects.choose import described_by
 from gateway.dialects.port import About, Dialect
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_PARAMS
-from gateway.protocol.envelope import Envelope, peek, response, text_of
-from gateway.protocol.errors import Refusal, StoreAway
+from gateway.protocol.envelope import Envelope, dump, peek, refusal_response, response, text_of
+from gateway.protocol.errors import IllegalMove, Refusal, StoreAway
 from gateway.protocol.splice import drop_member
+from gateway.service.hub import Bell
 from gateway.service.service import TaskService
-from gateway.service.witness import Witness
-from gateway.session.begin import check_rate
-from gateway.session.exchange import Answer, Outbound, json_answer
+from gateway.session.begin import check_rate, store_away
+from gateway.session.cursors import BEHIND, cursor_of, open_cursor
+from gateway.session.exchange import (
+    KEEP_ALIVE,
+    KEEP_ALIVE_SECONDS,
+    Answer,
+    Outbound,
+    Stream,
+    Wire,
+    json_answer,
+)
+from gateway.session.names import Names
+from gateway.session.pace import Pace
 from gateway.session.plain import pass_on
-from gateway.session.streams import Dialects
+from gateway.session.streams import begun
 from gateway.session.visit import Visit
-from gateway.store.port import RateLimits
-from gateway.tasks.model import Scope, Task, TaskKey
+from gateway.store.port import RateKind, RateLimits
+from gateway.tasks import call
+from gateway.tasks.model import Outcome, Scope, Task, TaskKey
 
 PAGE: Final = 50
-_POLLERS: Final = 10_000
-_BEHIND: Final = "upstream"
+_RATES: Final[dict[str, RateKind]] = {"result": "result", "list": "list"}
 
 
 class Desk:
     """Answers what clients ask about tasks."""
 
-    def __init__(
-        self, service: TaskService, rates: RateLimits, dialects: Dialects, witness: Witness, clock: Clock
-    ) -> None:
+    def __init__(self, service: TaskService, rates: RateLimits, names: Names, pace: Pace) -> None:
         self._service = service
         self._rates = rates
-        self._dialects = dialects
-        self._witness = witness
-        self._clock = clock
-        self._polled: OrderedDict[TaskKey, float] = OrderedDict()
+        self._names = names
+        self._pace = pace
+        self._waiting: dict[tuple[str, bytes], Bell] = {}
 
     async def answer(self, visit: Visit, dialect: Dialect, about: About) -> Outbound:
         """Answer a request about tasks; ids unknown here go to an upstream that has tasks of its own."""
-        scope = visit.scope
+        scope = self._scope(visit, about)
         if scope is None:
             return await self._not_ours(visit, dialect, about)
-        await check_rate(self._rates, "get" if about.kind == "delete" else about.kind, scope)
+        await check_rate(self._rates, _RATES.get(about.kind, "get"), scope)
         try:
             own = visit.session is not None and visit.session.own_tasks
             if own and about.kind == "list" and _is_behind(scope, about.cursor):
                 return await pass_on(without_cursor(visit))
-            result = await self._result(scope, dialect, about, own=own)
+            outbound = await self._answer(visit, scope, dialect, about)
         except StoreAway as away:
-            words = (
-                f"Task store unavailable: {visit.request.method} cannot be answered now, try again later"
-            )
-            raise Refusal(INTERNAL_ERROR, words, {"retryAfter": 5}, retry_after=5) from away
-        if result is None:
-            return await self._not_ours(visit, dialect, about)
-        return json_answer(response(visit.request.id, result))
+            raise store_away(f"{visit.request.method} cannot be answered now") from away
+        return outbound or await self._not_ours(visit, dialect, about)
 
     async def take_answer(self, visit: Visit, answer: Envelope) -> Outbound:
         """Take a client's response to a relayed server request; one that nobody waits for is dropped."""
         relay_id = text_of(answer.id)
-        if visit.scope is not None and relay_id is not None:
+        scope = None if relay_id is None else self._names.scope_of_relay(visit, relay_id)
+        if scope is not None and relay_id is not None:
             try:
-                await self._service.answer(visit.scope, relay_id, answer.raw)
+                await self._service.answer(scope, relay_id, answer.raw)
             except StoreAway as away:
                 words = "Task store unavailable: the answer was not taken, send it again"
                 raise Refusal(INTERNAL_ERROR, words, status=503, retry_after=5) from away
         return Answer(202)
 
-    async def _result(self, scope: Scope, dialect: Dialect, about: About, *, own: bool) -> bytes | None:
+    def stop_waiting(self, visit: Visit, request_id: bytes) -> bool:
+        """End a request for a result that its client has cancelled; tell whether it waited here."""
+        bell = self._waiting.get((visit.tag, request_id))
+        if bell is None:
+            return False
+        bell.stop()
+        return True
+
+    def _scope(self, visit: Visit, about: About) -> Scope | None:
+        if about.kind == "list":
+            return visit.scope if visit.known or visit.session is not None else None
+        return self._names.scope_of(visit, about.task_id)
+
+    async def _answer(self, visit: Visit, scope: Scope, dialect: Dialect, about: About) -> Outbound | None:
+        """Return the answer, `None` where there is no such task."""
+        key = TaskKey(scope, about.task_id)
         match about.kind:
             case "list":
-                return await self._page(scope, dialect, about.cursor, behind=own)
+                return self._respond(visit, await self._page(visit, scope, dialect, about.cursor))
             case "delete":
-                removed = await self._service.remove(TaskKey(scope, about.task_id))
-                return dialect.removed(about.task_id) if removed else None
+                removed = await self._service.remove(key)
+                return self._respond(visit, dialect.removed(about.task_id) if removed else None)
+            case "cancel":
+                return self._respond(visit, await self._cancel(dialect, key))
             case "get":
-                task = await self._service.get(TaskKey(scope, about.task_id))
-                if task is None:
-                    return None
-                self._watch_pace(task)
-                return self._dialects[task.dialect].described(task)
+                return self._respond(visit, await self._get(visit, dialect, key))
             case "result":
-                found = await self._service.outcome(TaskKey(scope, about.task_id))
-                if found is None:
-                    return None
-                return self._dialects[found[0].dialect].result(*found)
+                return await self._result(visit, dialect, key)
+            case "update":
+                return None
 
-    async def _page(
-        self, scope: Scope, dialect: Dialect, cursor: str | None, *, behind: bool
-    ) -> bytes | None:
-        """Return a page; `behind` says that the upstream has tasks of its own, which are listed after ours.
+    def _respond(self, visit: Visit, result: bytes | None) -> Outbound | None:
+        return None if result is None else json_answer(response(visit.request.id, result))
+
+    async def _get(self, visit: Visit, dialect: Dialect, key: TaskKey) -> bytes | None:
+        task = await self._service.get(key)
+        if task is None:
+            return None
+        self._pace.note(task)
+        return described_by(visit.served.dialects, task, dialect).described(task, None)
+
+    async def _cancel(self, dialect: Dialect, key: TaskKey) -> bytes | None:
+        try:
+            task = await self._service.cancel(key, "")
+        except IllegalMove:
+            ended = await self._service.get(key)
+            if ended is None:
+                return None
+            raise dialect.ended(ended) from None
+        return None if task is None else dialect.cancelled(task)
+
+    async def _result(self, visit: Visit, dialect: Dialect, key: TaskKey) -> Outbound | None:
+        """Answer at once where the task has ended; else wait for its end where the dialect has that."""
+        found = await self._service.outcome(key)
+        if found is None:
+            return None
+        speaks = described_by(visit.served.dialects, found[0], dialect)
+        ident = visit.request.id or dump(None)
+        if found[0].ended or not speaks.manner.waits:
+            return json_answer(speaks.result(ident, *found))
+        waiting = self._wait(visit, speaks, found[0].key)
+        if visit.inbound.accepts_events:
+            return Stream(await begun(waiting))
+        async with aclosing(waiting):
+            async for item in waiting:
+                if isinstance(item, Wire) and item.last:
+                    return json_answer(item.message)
+        return None
+
+    async def _wait(
+        self, visit: Visit, speaks: Dialect, key: TaskKey
+    ) -> AsyncGenerator[Wire | bytes, None]:
+        """Yield what the task wants of its client, and at the end its result (2025-11-25 tasks 5.4)."""
+        ident = visit.request.id or dump(None)
+        bell = self._waiting[visit.tag, ident] = Bell()
+        told: set[str] = set()
+        try:
+            yield b""
+            yield KEEP_ALIVE
+            states = self._service.readers.wait(key, KEEP_ALIVE_SECONDS, bell)
+            async with aclosing(states):
+                async for state in states:
+                    if state is None:
+                        yield KEEP_ALIVE
+                        continue
+                    task, outcome = state
+                    if task.ended:
+                        yield Wire(_result(speaks, ident, task, outcome), last=True)
+                        return
+                    for message in _questions(task, told):
+                        yield Wire(speaks.relayed(task.key.task_id, message))
+            if not bell.stopped:
+                gone = speaks.not_found(About("result", key.task_id))
+                yield Wire(refusal_response(ident, gone), last=True)
+        finally:
+            if self._waiting.get((visit.tag, ident)) is bell:
+                del self._waiting[visit.tag, ident]
+
+    async def _page(self, visit: Visit, scope: Scope, dialect: Dialect, cursor: str | None) -> bytes | None:
+        """Return a page; an upstream's own tasks are listed after ours.
 
         `None` leaves the whole list to such an upstream.
         """
+        behind = visit.session is not None and visit.session.own_tasks
         after = None
         if cursor is not None:
-            after = _open_cursor(scope, cursor)
+            after = open_cursor(scope, cursor)
             if after is None and behind:
                 return None
             if after is None:
@@ -114,43 +195,42 @@ class Desk:
         if behind and place is None:
             if not tasks and cursor is None:
                 return None
-            place = _BEHIND
-        return dialect.listed(tasks, None if place is None else _cursor(scope, place))
+            place = BEHIND
+        return _lister(visit, dialect, tasks).listed(
+            tasks, None if place is None else cursor_of(scope, place)
+        )
 
     async def _not_ours(self, visit: Visit, dialect: Dialect, about: About) -> Outbound:
         if visit.session is not None and visit.session.own_tasks:
             return await pass_on(visit)
-        if visit.scope is None and about.kind == "list":
+        if about.kind == "list":
             words = "Failed to list tasks: there is neither a session nor a credential to know the asker by"
             raise Refusal(INVALID_PARAMS, words)
         raise dialect.not_found(about)
 
-    def _watch_pace(self, task: Task) -> None:
-        now = self._clock.monotonic()
-        before = self._polled.pop(task.key, None)
-        if before is not None and task.poll_interval and (now - before) * 2000 < task.poll_interval:
-            self._witness.polled_too_fast(task.key.scope.upstream)
-        self._polled[task.key] = now
-        if len(self._polled) > _POLLERS:
-            self._polled.popitem(last=False)
 
-
-def _cursor(scope: Scope, place: str) -> str:
-    return base64.urlsafe_b64encode(f"{scope.tag}|{place}".encode()).decode().rstrip("=")
-
-
-def _open_cursor(scope: Scope, cursor: str) -> str | None:
-    """Return the place of a cursor; one that was made for another scope is as bad as garbage."""
+def _result(speaks: Dialect, ident: bytes, task: Task, outcome: Outcome | None) -> bytes:
     try:
-        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
-    except (ValueError, binascii.Error):
-        text = ""
-    tag, _, place = text.partition("|")
-    return place if tag == scope.tag and place.isascii() and place.isalnum() else None
+        return speaks.result(ident, task, outcome)
+    except Refusal as refusal:
+        return refusal_response(ident, refusal)
+
+
+def _lister(visit: Visit, dialect: Dialect, tasks: list[Task]) -> Dialect:
+    """Return the dialect of a list: the one that this session itself has asked for tasks in."""
+    asked_in_a = any(task.dialect == "a" and task.session == visit.tag for task in tasks)
+    return visit.served.dialects["a"] if asked_in_a else dialect
+
+
+def _questions(task: Task, told: set[str]) -> list[bytes]:
+    """Return the server requests of a task that have not been told yet, and note them."""
+    found = [pending for pending in task.pending if pending.relay_id not in told]
+    told.update(pending.relay_id for pending in found)
+    return [call.readdressed(pending.message, dump(pending.relay_id)) for pending in found]
 
 
 def _is_behind(scope: Scope, cursor: str | None) -> bool:
-    return cursor is not None and _open_cursor(scope, cursor) == _BEHIND
+    return cursor is not None and open_cursor(scope, cursor) == BEHIND
 
 
 def without_cursor(visit: Visit) -> Visit:

@@ -1,13 +1,11 @@
-"""Edits `initialize` answers, so that clients learn of tasks, and nothing else."""
+"""Edits answers that open a session, so that clients learn of tasks, and nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
-from gateway.dialects.port import Dialect
 from gateway.protocol.envelope import members, text_of
+from gateway.session.visit import Visit
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -18,10 +16,12 @@ class Opened(msgspec.Struct, frozen=True):
     own_tasks: bool
 
 
-def advertise(message: bytes, dialect: Dialect, methods: Sequence[str]) -> Opened | None:
-    """Say in an `initialize` response which methods may be tasks; `None` where it carries no result."""
+def advertise(message: bytes, visit: Visit) -> Opened | None:
+    """Say in an `initialize` response what may be a task; `None` where it carries no result."""
     result = members(message).get("result")
     if result is None:
         return None
     version = text_of(members(result).get("protocolVersion")) or ""
-    return Opened(dialect.advertise(message, methods), version, dialect.knows_tasks(message))
+    first, second = visit.served.dialects["a"], visit.served.dialects["b"]
+    told = second.advertise(first.advertise(message, visit.offer), visit.offer)
+    return Opened(told, version, first.knows_tasks(message))

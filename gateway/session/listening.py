@@ -18,7 +18,6 @@ from gateway.session.exchange import Outbound, Relay, Stream
 from gateway.session.plain import client_headers, forward
 from gateway.session.streams import (
     EVENT_MARK,
-    Dialects,
     Source,
     begun,
     link_events,
@@ -39,14 +38,11 @@ _NO_STREAM: Final = (405, 501)
 class Listening:
     """Opens streams that no request of the client carries."""
 
-    def __init__(
-        self, service: TaskService, rates: RateLimits, crew: Crew, clock: Clock, dialects: Dialects
-    ) -> None:
+    def __init__(self, service: TaskService, rates: RateLimits, crew: Crew, clock: Clock) -> None:
         self._service = service
         self._rates = rates
         self._crew = crew
         self._clock = clock
-        self._dialects = dialects
 
     async def open(self, visit: Visit) -> Outbound:
         """Open the stream that a GET asks for.
@@ -57,7 +53,7 @@ class Listening:
         if ident.startswith(EVENT_MARK) and visit.scope is not None:
             key, after = read_event_id(ident, visit.scope)
             await check_rate(self._rates, "get", visit.scope)
-            return Stream(resumed_stream(self._service, key, after, self._dialects))
+            return Stream(resumed_stream(self._service, key, after, visit.served.dialects))
         if visit.session is None:
             return await forward(visit)
         if visit.session.link:
@@ -111,7 +107,7 @@ class Listening:
         return reply
 
     async def _stream(self, visit: Visit, source: Source | None) -> Outbound:
-        stream = listening_stream(self._service, self._crew, visit, source, self._dialects)
+        stream = listening_stream(self._service, self._crew, visit, source)
         return Stream(await begun(stream))
 
 

@@ -7,9 +7,10 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from gateway.dialects.port import Dialect
+import msgspec
+
 from gateway.protocol import sse
-from gateway.protocol.envelope import peek
+from gateway.protocol.envelope import members, peek
 from gateway.protocol.errors import Refusal, UpstreamLost
 from gateway.protocol.headers import EVENT_STREAM, SESSION, Headers, to_client, to_upstream
 from gateway.session.advertise import Opened, advertise
@@ -21,7 +22,7 @@ from gateway.session.token import Sealer, Session
 from gateway.session.visit import Visit
 from gateway.upstream.port import Reply
 
-_TRY_SSE: Final = (400, 404, 405)
+_TRY_OTHERS: Final = (400, 404, 405)
 _FAILED: Final = 400
 MAX_ANSWER: Final = 4 * 1024 * 1024
 
@@ -29,10 +30,9 @@ MAX_ANSWER: Final = 4 * 1024 * 1024
 class Opening:
     """Opens sessions."""
 
-    def __init__(self, sealer: Sealer, book: SessionBook, dialect: Dialect) -> None:
+    def __init__(self, sealer: Sealer, book: SessionBook) -> None:
         self._sealer = sealer
         self._book = book
-        self._dialect = dialect
 
     async def open(self, visit: Visit) -> Outbound:
         """Send `initialize` to the upstream; raise `Refusal` where that cannot be reached."""
@@ -48,14 +48,15 @@ class Opening:
                     raise UpstreamLost("it offers no way to open a session")
                 _, first = await upstream.links.open(tag, raw, headers)
                 outcome = "ok"
-                return self._over_link(visit, tag, first)
+                crossed = None if "result" in members(first) else await self._cross(visit, tag, headers)
+                return crossed or self._over_link(visit, tag, first)
             if upstream.http is None:
                 raise UpstreamLost("it offers no way to open a session")
             reply = await upstream.http.forward("POST", headers, raw)
             outcome = "ok" if reply.status < _FAILED else "error"
-            if reply.status in _TRY_SSE and upstream.links is not None:
+            if reply.status in _TRY_OTHERS:
                 return await self._fall_back(visit, tag, reply, headers)
-            return await self._over_http(visit, tag, reply)
+            return await self._over_http(visit, tag, reply, headers)
         except UpstreamLost as lost:
             raise unavailable(lost) from lost
         finally:
@@ -63,19 +64,37 @@ class Opening:
 
     async def _fall_back(self, visit: Visit, tag: str, reply: Reply, headers: Headers) -> Outbound:
         body = await reply.read(MAX_ANSWER)
-        found = await visit.served.upstream.fall_back(tag, visit.request.raw, headers)
+        crossed = await self._cross(visit, tag, headers)
+        if crossed is not None:
+            return crossed
+        upstream = visit.served.upstream
+        found = None
+        if upstream.links is not None:
+            found = await upstream.fall_back(tag, visit.request.raw, headers)
         if found is None:
             return Answer(reply.status, body, to_client(reply.headers))
         return self._over_link(visit, tag, found[1])
 
-    def _over_link(self, visit: Visit, tag: str, first: bytes) -> Outbound:
-        opened = advertise(first, self._dialect, visit.served.taskable)
+    async def _cross(self, visit: Visit, tag: str, headers: Headers) -> Outbound | None:
+        """Open a session with an upstream that knows no `initialize`; `None` where it is not such a one."""
+        crossing = visit.served.crossing
+        try:
+            if await crossing.era(headers) != "stateless":
+                return None
+        except UpstreamLost:
+            return None
+        _, first = await crossing.links.open(tag, visit.request.raw, headers)
+        return self._over_link(visit, tag, first, crossed=True)
+
+    def _over_link(self, visit: Visit, tag: str, first: bytes, *, crossed: bool = False) -> Outbound:
+        opened = advertise(first, visit)
         if opened is None:
             return json_answer(first)
         session = self._session(visit, tag, opened, link=True, upstream_id=None)
+        session = msgspec.structs.replace(session, crossed=crossed)
         return json_answer(opened.message, headers=[(SESSION, self._sealer.seal(session))])
 
-    async def _over_http(self, visit: Visit, tag: str, reply: Reply) -> Outbound:
+    async def _over_http(self, visit: Visit, tag: str, reply: Reply, headers: Headers) -> Outbound:
         upstream_id = reply.header(SESSION)
         kind = reply.header("content-type") or ""
         if reply.status != 200:
@@ -83,12 +102,13 @@ class Opening:
         if kind.startswith(EVENT_STREAM):
             return await self._over_events(visit, tag, reply)
         body = await reply.read(MAX_ANSWER)
-        opened = advertise(body, self._dialect, visit.served.taskable)
+        opened = advertise(body, visit)
         if opened is None:
-            return Answer(200, body, to_client(reply.headers))
+            crossed = await self._cross(visit, tag, headers)
+            return crossed or Answer(200, body, to_client(reply.headers))
         session = self._session(visit, tag, opened, link=False, upstream_id=upstream_id)
-        headers = [*to_client(reply.headers), (SESSION, self._sealer.seal(session))]
-        return Answer(200, opened.message, headers)
+        kept = [*to_client(reply.headers), (SESSION, self._sealer.seal(session))]
+        return Answer(200, opened.message, kept)
 
     async def _over_events(self, visit: Visit, tag: str, reply: Reply) -> Outbound:
         """Read up to the response, whose content decides the session id in the headers."""
@@ -114,7 +134,7 @@ class Opening:
                 return None
         except Refusal:
             return None
-        return advertise(data, self._dialect, visit.served.taskable)
+        return advertise(data, visit)
 
     def _session(
         self, visit: Visit, tag: str, opened: Opened, link: bool, upstream_id: str | None

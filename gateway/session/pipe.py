@@ -13,21 +13,24 @@ import msgspec
 
 from gateway.aio.spawn import Crew
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_REQUEST
-from gateway.protocol.envelope import Envelope, check_depth, is_batch, peek, refusal_response
+from gateway.protocol.envelope import Envelope, check_depth, is_batch, members, peek, refusal_response
 from gateway.protocol.errors import Refusal
+from gateway.protocol.stateless import opens_stateless
 from gateway.service.service import TaskService
 from gateway.session.advertise import advertise
 from gateway.session.exchange import Answer, Inbound, Outbound, Stream, Wire
 from gateway.session.principal import Principals
 from gateway.session.router import Router
-from gateway.session.streams import Dialects, to_wire
+from gateway.session.streams import to_wire
 from gateway.session.token import Session
+from gateway.session.tools import lists_tools, with_support
 from gateway.session.visit import Served, Visit
 from gateway.upstream.port import Link
 
 _log: Final = logging.getLogger("gateway.session")
 Write = Callable[[bytes], Awaitable[None]]
 Count = Callable[[str, str], None]
+Take = Callable[[Visit, Envelope], Awaitable[Outbound]]
 _LOOK_UPS_AT_ONCE: Final = 64
 
 
@@ -54,14 +57,14 @@ class Pipe:
         served: Served,
         link: Link,
         principals: Principals,
-        dialects: Dialects,
         outlet: Outlet,
     ) -> None:
         tag = secrets.token_hex(16)
         self._router = router
         self._served = served
         self._link = link
-        self._dialects = dialects
+        self._calls: dict[bytes, asyncio.Task[None]] = {}
+        self._listings: set[bytes] = set()
         self._write = outlet.write
         self._count = outlet.count
         self._session = Session(tag, served.name, None, True, "", False)
@@ -84,15 +87,59 @@ class Pipe:
         except Refusal as refusal:
             await self._write(refusal_response(None, refusal))
             return
+        if envelope.method == "notifications/cancelled" and self._cancel(envelope):
+            return
+        if opens_stateless(envelope, None):
+            await self._take_stateless(envelope)
+            return
         if envelope.method == "initialize":
             self._initialize = envelope.id
-        visit = Visit(self._served, inbound, self._session, self._scope, envelope, self._link)
-        if self._router.dialect.is_about(envelope.method):
+        visit = Visit(self._served, inbound, self._session, self._scope, envelope, self._link, known=True)
+        if lists_tools(visit) and envelope.id is not None:
+            self._listings.add(envelope.id)
+        if any(dialect.is_about(envelope.method) for dialect in self._served.dialects.values()):
             # A look-up may wait for the store; what the client sends next need not.
             await self._looking_up.acquire()
             self._crew.spawn(self._look_up(visit, envelope), envelope.method)
         else:
             await self._answer(visit, envelope)
+
+    async def _take_stateless(self, envelope: Envelope) -> None:
+        """Take a request that needs no session; what it is answered comes when it comes."""
+        inbound = Inbound(self._served.name, "LINE", [], envelope.raw)
+        visit = Visit(self._served, inbound, None, self._scope, envelope, known=True)
+        await self._looking_up.acquire()
+        work = self._crew.spawn(self._serve(visit, envelope), envelope.method)
+        if envelope.id is not None:
+            ident = envelope.id
+            self._calls[ident] = work
+            work.add_done_callback(lambda _: self._calls.pop(ident, None))
+
+    async def _serve(self, visit: Visit, envelope: Envelope) -> None:
+        """Answer a request of the stateless era, in the task that its cancellation ends."""
+        held = True
+        try:
+            outbound = await self._ask(visit, envelope, self._router.take_stateless)
+            self._looking_up.release()
+            held = False
+            match outbound:
+                case Answer(body=body) if body:
+                    await self._write(body)
+                case Stream(items=items):
+                    await self._send_all(items)
+                case _:
+                    return
+        finally:
+            if held:
+                self._looking_up.release()
+
+    def _cancel(self, envelope: Envelope) -> bool:
+        """Cancel a request of the stateless era (2026-07-28 stdio, "Cancellation")."""
+        work = self._calls.get(bytes(members(envelope.params).get("requestId") or b""))
+        if work is None:
+            return False
+        work.cancel()
+        return True
 
     async def forward_upstream(self) -> None:
         """Pass on all that the upstream says of its own, until it ends."""
@@ -106,7 +153,7 @@ class Pipe:
             feed = service.listen(self._session.tag)
             # A feed that overflowed has ended: the next one is offered what still waits.
             while (item := await feed.get()) is not None:
-                wire = None if isinstance(item, bytes) else to_wire(item, self._dialects)
+                wire = None if isinstance(item, bytes) else to_wire(item, self._served.dialects)
                 if wire is not None:
                     await self._write(wire.message)
 
@@ -125,9 +172,15 @@ class Pipe:
             self._looking_up.release()
 
     async def _answer(self, visit: Visit, envelope: Envelope) -> None:
+        outbound = await self._ask(visit, envelope, self._router.take)
+        if outbound is not None:
+            await self._send(outbound)
+
+    async def _ask(self, visit: Visit, envelope: Envelope, take: Take) -> Outbound | None:
+        """Return what a message is answered; `None` where it was refused, and the client has been told."""
         outcome = "error"
         try:
-            outbound = await self._router.take(visit, envelope)
+            outbound = await take(visit, envelope)
             outcome = "ok"
         except Refusal as refusal:
             if envelope.kind == "request":
@@ -142,9 +195,10 @@ class Pipe:
                 internal = Refusal(INTERNAL_ERROR, "Internal error")
                 await self._write(refusal_response(envelope.id, internal))
         else:
-            await self._send(outbound)
+            return outbound
         finally:
             self._count(envelope.method or "response", outcome)
+        return None
 
     async def _send(self, outbound: Outbound) -> None:
         match outbound:
@@ -162,16 +216,20 @@ class Pipe:
                     await self._write(item.message)
 
     def _edited(self, message: bytes) -> bytes:
-        if self._initialize is None:
+        if self._initialize is None and not self._listings:
             return message
         try:
             envelope = peek(message)
         except Refusal:
             return message
+        if envelope.kind == "response" and envelope.id in self._listings:
+            self._listings.discard(envelope.id)
+            return with_support(self._served, message)
         if envelope.kind != "response" or envelope.id != self._initialize:
             return message
         self._initialize = None
-        opened = advertise(message, self._router.dialect, self._served.taskable)
+        visit = Visit(self._served, Inbound(self._served.name, "LINE", []), None, self._scope, known=True)
+        opened = advertise(message, visit)
         if opened is None:
             return message
         self._session = Session(

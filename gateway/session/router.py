@@ -8,29 +8,32 @@ from typing import Final
 
 import msgspec
 
-from gateway.dialects.port import Dialect
-from gateway.protocol.codes import INVALID_REQUEST, METHOD_NOT_FOUND
-from gateway.protocol.envelope import Envelope, check_depth, is_batch, members, meta_of, peek, text_of
-from gateway.protocol.eras import HANDSHAKE, STATELESS, allows_batch, is_stateless
+from gateway.dialects.choose import asker, reader
+from gateway.protocol.codes import INVALID_REQUEST
+from gateway.protocol.envelope import Envelope, check_depth, is_batch, members, peek, text_of
+from gateway.protocol.eras import HANDSHAKE, STATELESS, TASKS_IN_CORE, allows_batch
 from gateway.protocol.errors import Refusal, StoreAway
 from gateway.protocol.headers import SESSION, VERSION
+from gateway.protocol.stateless import opens_stateless
 from gateway.service.service import TaskService
 from gateway.session.about import Desk
 from gateway.session.batch import take_batch
-from gateway.session.begin import Beginning
 from gateway.session.book import SessionBook, session_unknown
+from gateway.session.calling import Calling
 from gateway.session.exchange import Answer, Inbound, Outbound, Relay
 from gateway.session.listening import Listening
+from gateway.session.names import Names
 from gateway.session.opening import Opening
 from gateway.session.plain import forward, pass_on
 from gateway.session.principal import Principals
+from gateway.session.stateless import Stateless
 from gateway.session.token import Sealer, Session
-from gateway.session.visit import Served, Visit, find_channel
+from gateway.session.tools import list_tools, lists_tools
+from gateway.session.visit import Served, Visit, find_channel, is_known, links_of
 from gateway.tasks.call import is_relay_id
-from gateway.tasks.policy import Policy
 
 _VERSION: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
-_PROTOCOL_META: Final = "io.modelcontextprotocol/protocolVersion"
+_TOO_MANY: Final = 429
 
 
 class Rooms(msgspec.Struct, frozen=True):
@@ -40,8 +43,10 @@ class Rooms(msgspec.Struct, frozen=True):
     principals: Principals
     book: SessionBook
     opening: Opening
-    beginning: Beginning
+    names: Names
+    calling: Calling
     desk: Desk
+    stateless: Stateless
     listening: Listening
     service: TaskService
 
@@ -49,10 +54,9 @@ class Rooms(msgspec.Struct, frozen=True):
 class Router:
     """Takes each request of each client the right way; raises `Refusal` for what has none."""
 
-    def __init__(self, rooms: Rooms, served: Mapping[str, Served], dialect: Dialect) -> None:
+    def __init__(self, rooms: Rooms, served: Mapping[str, Served]) -> None:
         self._rooms = rooms
         self._served = served
-        self.dialect = dialect
 
     async def post(self, inbound: Inbound) -> Outbound:
         """Take one message."""
@@ -65,6 +69,8 @@ class Router:
         check_depth(body)
         envelope = peek(body)
         inbound.method, inbound.request_id = envelope.method or "response", envelope.id
+        if opens_stateless(envelope, inbound.header(VERSION)):
+            return await self._rooms.stateless.take(self._stateless_visit(served, inbound, envelope))
         visit = await self._visit(served, inbound)
         visit.envelope = envelope
         return await self._route(visit, envelope)
@@ -73,6 +79,11 @@ class Router:
         """Take one message of a client whose visit is known already (a pipe)."""
         visit.envelope = envelope
         return await self._route(visit, envelope)
+
+    async def take_stateless(self, visit: Visit, envelope: Envelope) -> Outbound:
+        """Take one request of the stateless era that came on a pipe."""
+        visit.envelope = envelope
+        return await self._rooms.stateless.take(visit)
 
     async def get(self, inbound: Inbound) -> Outbound:
         """Open the session's stream, or resume one."""
@@ -87,7 +98,7 @@ class Router:
         session, service = visit.session, self._rooms.service
         if session is None:
             return await forward(visit)
-        if session.link or session.upstream_id is None or await service.runs_for(visit.scope, session.tag):
+        if session.link or session.upstream_id is None or await self._runs(visit, session):
             elsewhere = not service.runs_here(session.tag) and not session.link
             await self._end(session)
             if not elsewhere:
@@ -97,6 +108,10 @@ class Router:
         if isinstance(outbound, Relay) and outbound.reply.status < 300:
             await self._end(session)
         return outbound
+
+    async def _runs(self, visit: Visit, session: Session) -> bool:
+        scopes = {visit.scope, self._rooms.names.new(visit)[0]}
+        return any([await self._rooms.service.runs_for(scope, session.tag) for scope in scopes])
 
     async def _end(self, session: Session) -> None:
         self._rooms.service.listeners.end(session.tag)
@@ -117,7 +132,16 @@ class Router:
             await self._rooms.book.touch(session)
         tag = session.tag if session is not None else None
         scope = principals.scope_of(served.name, served.scope_mode, principal, tag)
-        return Visit(served, inbound, session, scope, principal=principal)
+        known = is_known(served, principal)
+        return Visit(served, inbound, session, scope, principal=principal, known=known)
+
+    def _stateless_visit(self, served: Served, inbound: Inbound, envelope: Envelope) -> Visit:
+        """Return the visit of a request that carries all there is to know: its era has no sessions."""
+        principals = self._rooms.principals
+        principal = principals.principal_of(inbound)
+        scope = principals.scope_of(served.name, served.scope_mode, principal, None)
+        known = is_known(served, principal)
+        return Visit(served, inbound, None, scope, envelope, principal=principal, known=known)
 
     async def _route(self, visit: Visit, envelope: Envelope) -> Outbound:
         if envelope.kind == "response":
@@ -128,27 +152,37 @@ class Router:
             visit.session = None
             return await self._rooms.opening.open(visit)
         check_version(visit)
-        if _era(visit) == "stateless":
-            return await pass_on(visit)
         if envelope.kind == "notification":
             return await self._notification(visit, envelope)
-        about = self.dialect.read_about(envelope)
-        if about is not None:
-            return await self._rooms.desk.answer(visit, self.dialect, about)
-        return await self._request(visit, envelope)
+        if visit.version < TASKS_IN_CORE:
+            return await self._request(visit, envelope)
+        try:
+            return await self._request(visit, envelope)
+        except Refusal as refusal:
+            # Clients of the official Python package end the whole session at any status but 404.
+            if refusal.status == _TOO_MANY and not self._speaks_a(visit, envelope):
+                refusal.status = 200
+            raise
 
     async def _request(self, visit: Visit, envelope: Envelope) -> Outbound:
-        if self.dialect.wants_task(envelope):
-            policy = self._policy(visit, envelope)
-            if policy.mode != "forbidden" and visit.scope is not None:
-                return await self._rooms.beginning.begin(visit, self.dialect, policy, visit.scope)
-        elif visit.served.plain_may_be_refused:
-            policy = self._policy(visit, envelope)
-            if policy.mode == "required" and policy.refuse_plain:
-                raise Refusal(METHOD_NOT_FOUND, f"{_named(envelope)} must be called as a task")
+        found = reader(visit.served.dialects, visit.version, envelope)
+        if found is not None:
+            return await self._rooms.desk.answer(visit, *found)
+        if lists_tools(visit):
+            return await list_tools(visit)
+        if envelope.method == "tools/call" or envelope.method in visit.served.taskable:
+            return await self._rooms.calling.take(visit)
         return await pass_on(visit)
 
+    def _speaks_a(self, visit: Visit, envelope: Envelope) -> bool:
+        dialect = asker(visit.served.dialects, visit.version, envelope)
+        return dialect is not None and dialect.name == "a"
+
     async def _notification(self, visit: Visit, envelope: Envelope) -> Outbound:
+        if envelope.method == "notifications/cancelled" and visit.session is not None:
+            waited_for = bytes(members(envelope.params).get("requestId") or b"")
+            if self._rooms.desk.stop_waiting(visit, waited_for):
+                return Answer(202)
         # Without a session request ids of different clients are not told apart.
         asker = visit.scope if visit.session is not None else None
         if envelope.method == "notifications/cancelled" and asker is not None:
@@ -163,10 +197,6 @@ class Router:
                 return Answer(202)
         return await pass_on(visit)
 
-    def _policy(self, visit: Visit, envelope: Envelope) -> Policy:
-        tool = text_of(members(envelope.params).get("name"))
-        return visit.served.policies.find(envelope.method, tool)
-
     async def _batch(self, served: Served, inbound: Inbound) -> Outbound:
         visit = await self._visit(served, inbound)
         version = visit.session.version if visit.session is not None else inbound.header(VERSION)
@@ -178,8 +208,9 @@ class Router:
         return await forward(visit)
 
     async def _close(self, visit: Visit) -> None:
-        if visit.session is not None and visit.session.link and visit.served.upstream.links is not None:
-            await visit.served.upstream.links.drop(visit.session.tag)
+        links = None if visit.session is None else links_of(visit.served, visit.session)
+        if visit.session is not None and visit.session.link and links is not None:
+            await links.drop(visit.session.tag)
             return
         if visit.session is not None and visit.session.upstream_id is not None:
             channel = await find_channel(visit)
@@ -196,17 +227,3 @@ def check_version(visit: Visit) -> None:
         raise Refusal(
             INVALID_REQUEST, f"Bad Request: Unsupported protocol version: {version[:40]!r}", status=400
         )
-
-
-def _era(visit: Visit) -> str:
-    if visit.session is not None:
-        return "handshake"
-    version = visit.inbound.header(VERSION)
-    if version is None:
-        version = text_of(meta_of(visit.request.params).get(_PROTOCOL_META))
-    return "stateless" if is_stateless(version) else "handshake"
-
-
-def _named(envelope: Envelope) -> str:
-    tool = text_of(members(envelope.params).get("name"))
-    return f"Tool {tool}" if envelope.method == "tools/call" and tool else envelope.method

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Final
 
 import msgspec
 
 from gateway.aio.spawn import Crew
-from gateway.dialects.port import Dialect
+from gateway.dialects.choose import Dialects
 from gateway.protocol import sse
 from gateway.protocol.codes import INVALID_PARAMS
 from gateway.protocol.errors import Refusal, UpstreamLost
@@ -21,7 +21,7 @@ from gateway.service.running import Running
 from gateway.service.service import TaskService
 from gateway.session.exchange import KEEP_ALIVE, KEEP_ALIVE_SECONDS, Wire
 from gateway.session.visit import Visit
-from gateway.tasks.model import DialectName, Scope, TaskKey
+from gateway.tasks.model import Scope, TaskKey
 from gateway.upstream.port import Link, Reply
 
 _log: Final = logging.getLogger("gateway.session")
@@ -30,7 +30,6 @@ END: Final = "end"
 MAX_EVENT: Final = 64 * 1024 * 1024
 _EVENT_ID: Final = re.compile(r"([0-9a-f]{32})_(0|end|[0-9]{1,19}-[0-9]{1,19})")
 _EVENT_END: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
-Dialects = Mapping[DialectName, Dialect]
 
 
 def event_id(news: News) -> str | None:
@@ -60,6 +59,11 @@ def to_wire(news: News, dialects: Dialects) -> Wire | None:
             message = dialect.created(news.task)
         case "message":
             message = dialect.relayed(news.task.key.task_id, news.message)
+        case "status":
+            status = dialect.status(news.task, news.outcome)
+            if status is None:
+                return None
+            message = status
         case "final":
             final = None if news.outcome is None else dialect.final(news.task, news.outcome)
             if final is None:
@@ -93,7 +97,7 @@ async def resumed_stream(
     """
     if after == END:
         return
-    async with aclosing(service.follow(key, after)) as news_of_it:
+    async with aclosing(service.readers.follow(key, after)) as news_of_it:
         async for news in news_of_it:
             wire = KEEP_ALIVE if news is None else to_wire(news, dialects)
             if wire is not None:
@@ -120,7 +124,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 async def listening_stream(
-    service: TaskService, crew: Crew, visit: Visit, source: Source | None, dialects: Dialects
+    service: TaskService, crew: Crew, visit: Visit, source: Source | None
 ) -> AsyncGenerator[Wire | bytes, None]:
     """Yield the session's GET stream: the upstream's own events and what the gateway has to say.
 
@@ -133,7 +137,7 @@ async def listening_stream(
         yield b""
         yield KEEP_ALIVE
         while (item := await feed.get(KEEP_ALIVE_SECONDS)) is not None:
-            wire = _item_wire(item, dialects)
+            wire = _item_wire(item, visit.served.dialects)
             if wire is not None:
                 yield wire
     finally:

@@ -31,7 +31,8 @@ class Session(msgspec.Struct, frozen=True, array_like=True):
     `tag` names it in logs and in the store; `upstream_id` is the upstream's own session id, `link`
     says that the upstream side is a link of the name `tag`; `version` is the negotiated protocol
     version; `principal` who opened it; `own_tasks` that the upstream runs tasks of its own;
-    `initialize` the client's original request, kept where a link may have to be revived.
+    `initialize` the client's original request, kept where a link may have to be revived; `crossed`
+    that the link leads to an upstream of the other era.
     """
 
     tag: str
@@ -42,6 +43,7 @@ class Session(msgspec.Struct, frozen=True, array_like=True):
     own_tasks: bool
     initialize: bytes | None = None
     principal: str | None = None
+    crossed: bool = False
 
 
 class Sealer:

@@ -6,22 +6,27 @@ from collections.abc import Callable
 
 import msgspec
 
-from gateway.protocol.envelope import Envelope
+from gateway.crossing.port import Crossing
+from gateway.dialects.choose import Dialects
+from gateway.dialects.port import Offer
+from gateway.protocol.envelope import Envelope, members, text_of
 from gateway.protocol.headers import SESSION, Headers, to_upstream
 from gateway.session.exchange import Inbound
 from gateway.session.principal import ScopeMode
 from gateway.session.token import Session
 from gateway.tasks.model import Scope
-from gateway.tasks.policy import PolicyBook
-from gateway.upstream.port import Channel, Link, Upstream
+from gateway.tasks.policy import Policy, PolicyBook
+from gateway.upstream.port import Channel, Link, LinkUpstream, Upstream
 
 
 class Served(msgspec.Struct, frozen=True):
     """An upstream as the session room serves it.
 
     `taskable` are the methods that some rule lets be tasks; `plain_may_be_refused` says that some rule
-    refuses calls without task metadata. `called` hears of each plain exchange: method, outcome and
-    the seconds until its head was in.
+    refuses calls without task metadata. `dialects` are the wire forms of tasks as this upstream's
+    clients get them, `crossing` leads to it from the other era. A plain call waits `answer_within`
+    milliseconds for the client to come back with input. `called` hears of each plain exchange: method,
+    outcome and the seconds until its head was in.
     """
 
     name: str
@@ -30,12 +35,16 @@ class Served(msgspec.Struct, frozen=True):
     scope_mode: ScopeMode
     taskable: tuple[str, ...]
     plain_may_be_refused: bool
+    dialects: Dialects
+    crossing: Crossing
+    answer_within: int
     called: Callable[[str, str, float], None]
 
 
 class Visit(msgspec.Struct):
     """One request: where it goes, who asks, what it is.
 
+    `known` says that the scope is that of a known asker, who can be told apart from all others.
     `pipe` is the link of a client that is on a pipe itself: what is plain goes there as it came, and
     what comes back is not waited for.
     """
@@ -47,6 +56,31 @@ class Visit(msgspec.Struct):
     envelope: Envelope | None = None
     pipe: Link | None = None
     principal: str | None = None
+    known: bool = False
+
+    @property
+    def version(self) -> str:
+        """The protocol version that the session has agreed on, empty without a session."""
+        return self.session.version if self.session is not None else ""
+
+    @property
+    def tool(self) -> str | None:
+        """The name of the tool that the request calls, `None` where it calls none."""
+        if self.request.method != "tools/call":
+            return None
+        return text_of(members(self.request.params).get("name"))
+
+    @property
+    def policy(self) -> Policy:
+        """The rule that holds for the request."""
+        method = self.request.method
+        name = self.tool if method == "tools/call" else None
+        return self.served.policies.find(method, name)
+
+    @property
+    def offer(self) -> Offer:
+        """What is offered to this client."""
+        return Offer(self.served.taskable, self.known)
 
     @property
     def request(self) -> Envelope:
@@ -68,14 +102,25 @@ class Visit(msgspec.Struct):
         return headers
 
 
+def is_known(served: Served, principal: str | None) -> bool:
+    """Tell whether the asker of a request to an upstream can be told apart from all others."""
+    return principal is not None or served.scope_mode == "shared"
+
+
 async def find_link(visit: Visit) -> Link | None:
     """Return the link of a visit's session, revived where it must be; `None` where it cannot be."""
     if visit.pipe is not None:
         return visit.pipe
-    session, links = visit.session, visit.served.upstream.links
+    session = visit.session
+    links = None if session is None else links_of(visit.served, session)
     if session is None or links is None:
         return None
     return await links.find(session.tag, session.initialize, to_upstream(visit.inbound.headers))
+
+
+def links_of(served: Served, session: Session) -> LinkUpstream | None:
+    """Return where the link of a session is kept."""
+    return served.crossing.links if session.crossed else served.upstream.links
 
 
 async def find_channel(visit: Visit) -> Channel | None:

@@ -40,7 +40,7 @@ class Full(msgspec.Struct, frozen=True):
     bound: int
 
 
-CommandKind = Literal["cancel", "answer", "offer", "seek", "ended"]
+CommandKind = Literal["cancel", "answer", "attend", "unattend", "offer", "status", "seek", "ended"]
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -48,8 +48,9 @@ class Command(msgspec.Struct, frozen=True):
 
     To the one that runs a task: `cancel` (the record says so already, stop the call) and `answer`
     (`message` is the client's response with the upstream's own id put back, `relay_id` the id it
-    answers). To whoever has the
-    stream of `session`: `offer` (`message` is a server request that waits for an answer). To all:
+    answers), `attend` and `unattend` (the sender has, or has no more, somebody who reads the task). To
+    whoever has the stream of `session`: `offer` (`message` is a server request that waits for an answer,
+    or a notification) and `status` (the task has another status). To all:
     `seek` (the sender has opened the stream of `session`) and `ended` (its client has ended it).
     """
 

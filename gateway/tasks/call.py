@@ -6,14 +6,16 @@ from typing import Final, Literal
 
 import msgspec
 
-from gateway.protocol.envelope import Envelope, dump, members, peek, text_of, value
+from gateway.protocol.envelope import Envelope, dump, list_of, members, peek, text_of, value
 from gateway.protocol.errors import Refusal
 from gateway.protocol.splice import Parts, put_together, set_member, take_apart
 from gateway.tasks.model import Outcome, TaskKey
 
 RELAY_MARK: Final = "mtg-ask"
+ANYBODY: Final = "i-"
+_MAX_WORDS: Final = 500
 _MAX_DIGITS: Final = 40
-_RELAY_PARTS: Final = 3
+_RELAY_PARTS: Final = (3, 4)
 HeardKind = Literal["progress", "notification", "ask", "ping", "withdrawn", "final", "noise"]
 FinishedLabel = Literal[
     "completed", "tool_error", "rpc_error", "timed_out", "upstream_lost", "lost", "cancelled", "too_large"
@@ -61,7 +63,21 @@ def outcome_of(envelope: Envelope) -> Outcome:
         return Outcome(status="failed", rpc_error=envelope.error, error=words)
     result = envelope.result or b"{}"
     is_error = value(members(result).get("isError")) is True
-    return Outcome(status="completed", result=result, is_error=is_error)
+    return Outcome(
+        status="completed",
+        result=result,
+        is_error=is_error,
+        error=_tool_error(result) if is_error else None,
+    )
+
+
+def _tool_error(result: bytes) -> str:
+    """Return a tool's error in words: some clients show nothing else of it."""
+    for part in list_of(members(result).get("content")):
+        words = text_of(members(part).get("text"))
+        if words:
+            return words[:_MAX_WORDS]
+    return "the tool reported an error"
 
 
 def label_of(outcome: Outcome) -> FinishedLabel:
@@ -75,6 +91,13 @@ def timed_out(timeout_ms: int) -> Outcome:
     """Return the end of a call that took longer than its policy lets it."""
     return Outcome(
         status="failed", error=f"Timed out: the tool did not answer within {timeout_ms / 1000:g} s"
+    )
+
+
+def unanswered(within_ms: int) -> Outcome:
+    """Return the end of a call whose client did not bring the input that was asked for."""
+    return Outcome(
+        status="failed", error=f"No answer: the client did not answer within {within_ms / 1000:g} s"
     )
 
 
@@ -120,18 +143,32 @@ def _number(raw: msgspec.Raw | None) -> str | None:
     return f"{found:g}"
 
 
+def cancel_words(reason: str) -> str:
+    """Return why a task was cancelled, in bounded words."""
+    return f"Cancelled by the client: {reason[:_MAX_WORDS]}" if reason else "Cancelled by the client"
+
+
 def relay_id(key: TaskKey, epoch: int, number: int) -> str:
     """Return the id under which a server request reaches the client: it names its task.
 
-    With the epoch in it no id comes twice, whichever replica asks.
+    With the epoch in it no id comes twice, whichever replica asks. A task that belongs to whoever
+    knows its id has the place of its scope in it too.
     """
-    return f"{RELAY_MARK}.{key.digest}.{epoch}-{number}"
+    tag = key.scope.tag
+    hint = f".{tag.removeprefix(ANYBODY)}" if tag.startswith(ANYBODY) else ""
+    return f"{RELAY_MARK}.{key.digest}.{epoch}-{number}{hint}"
 
 
 def relayed_digest(relay: str) -> str:
     """Return the digest of the task that a relay id names, empty where it is none."""
     parts = relay.split(".")
-    return parts[1] if len(parts) == _RELAY_PARTS else ""
+    return parts[1] if len(parts) in _RELAY_PARTS else ""
+
+
+def relayed_hint(relay: str) -> str:
+    """Return the place of the scope that a relay id names, empty where it names none."""
+    parts = relay.split(".")
+    return parts[3] if len(parts) == _RELAY_PARTS[1] else ""
 
 
 def is_relay_id(ident: bytes | None) -> bool:
@@ -144,22 +181,22 @@ def readdressed(message: bytes, ident: bytes) -> bytes:
     return set_member(message, ("id",), ident)
 
 
-def upstream_request(message: bytes, ident: str) -> tuple[bytes, bool]:
+def upstream_request(message: bytes, ident: str, *, own_token: bool = False) -> tuple[bytes, bool]:
     """Return the request the gateway sends for a task, and whether the client itself wants progress.
 
     It goes under an id of the gateway's own; without a progress token it gets one of that name, so
-    that progress can be shown as status.
+    that progress can be shown as status; with `own_token` it always gets that one.
     """
     parts = take_apart(message)
     params = take_apart(bytes(parts.get("params", b"{}")))
     meta = Parts(members(params.get("_meta")))
     parts["id"] = dump(ident)
-    if "progressToken" in meta:
-        return put_together(parts), True
-    meta["progressToken"] = dump(ident)
-    params["_meta"] = put_together(meta)
-    parts["params"] = put_together(params)
-    return put_together(parts), False
+    wanted = "progressToken" in meta
+    if not wanted or own_token:
+        meta["progressToken"] = dump(ident)
+        params["_meta"] = put_together(meta)
+        parts["params"] = put_together(params)
+    return put_together(parts), wanted
 
 
 def cancel_message(ident: str, reason: str) -> bytes:

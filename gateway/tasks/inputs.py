@@ -6,13 +6,13 @@ The stateless era has no server requests: what an upstream wants of the client i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
 from gateway.protocol.codes import INVALID_PARAMS
-from gateway.protocol.envelope import dump, members, response, text_of, value
+from gateway.protocol.envelope import dump, members, response, text_of
 from gateway.protocol.errors import Refusal
 from gateway.protocol.splice import put_together
 from gateway.tasks.model import Pending, Task
@@ -20,12 +20,28 @@ from gateway.tasks.model import Pending, Task
 METHODS: Final = ("elicitation/create", "sampling/createMessage", "roots/list")
 # What the stateless era has no place for in a request for input.
 _LEFT_OUT: Final = ("_meta", "task", "elicitationId")
+_MAX_NAME: Final = 128
+Name = Callable[[Pending], str]
 _ACTIONS: Final = ("accept", "decline", "cancel")
 
 
 def key_of(relay_id: str) -> str:
     """Return the input key of a relayed request: unique over the life of its task."""
     return relay_id.split(".")[2]
+
+
+def own_key(pending: Pending) -> str:
+    """Return the key of a request for input during a plain call: the upstream's own name where it has one.
+
+    It is unique within the call, as the upstream's request ids are; other ids get the relay's.
+    """
+    name = text_of(pending.upstream_id)
+    return name if name and len(name) <= _MAX_NAME and name.isprintable() else relay_key(pending)
+
+
+def relay_key(pending: Pending) -> str:
+    """Return the key of a request for input during a task: never used again while the task lives."""
+    return key_of(pending.relay_id)
 
 
 def input_request(message: bytes) -> bytes:
@@ -38,12 +54,12 @@ def input_request(message: bytes) -> bytes:
     return put_together(dict(parts))
 
 
-def input_requests(task: Task) -> bytes:
+def input_requests(task: Task, name: Name = relay_key) -> bytes:
     """Return all requests that a task waits for, as an `inputRequests` object."""
-    return put_together({key_of(one.relay_id): input_request(one.message) for one in task.pending})
+    return put_together({name(one): input_request(one.message) for one in task.pending})
 
 
-def answers_of(task: Task, answers: Mapping[str, bytes]) -> dict[str, bytes]:
+def answers_of(task: Task, answers: Mapping[str, bytes], name: Name = relay_key) -> dict[str, bytes]:
     """Return the responses, by relay id, to those requests of a task that are answered.
 
     Keys that nothing waits for are left out. Raises `Refusal` -32602 for an answer that is not one
@@ -51,25 +67,21 @@ def answers_of(task: Task, answers: Mapping[str, bytes]) -> dict[str, bytes]:
     """
     found: dict[str, bytes] = {}
     for pending in task.pending:
-        answer = answers.get(key_of(pending.relay_id))
+        answer = answers.get(name(pending))
         if answer is not None:
-            _check(pending, answer)
+            check_answer(pending.method, name(pending), answer)
             found[pending.relay_id] = response(dump(pending.relay_id), answer)
     return found
 
 
-def _check(pending: Pending, answer: bytes) -> None:
+def check_answer(method: str, key: str, answer: bytes) -> None:
+    """Raise `Refusal` -32602 for what is not a result of a server request of this method."""
     found = members(answer)
     good: Mapping[str, bool] = {
         "elicitation/create": text_of(found.get("action")) in _ACTIONS,
         "sampling/createMessage": {"role", "content", "model"} <= set(found),
-        "roots/list": isinstance(_list(found.get("roots")), list),
+        "roots/list": bytes(found.get("roots", b""))[:1] == b"[",
     }
-    if answer[:1] != b"{" or not good.get(pending.method, True):
-        key = key_of(pending.relay_id)
-        words = f"inputResponses: the answer to {key!r} is not a result of {pending.method}"
+    if answer[:1] != b"{" or not good.get(method, True):
+        words = f"inputResponses: the answer to {key!r} is not a result of {method}"
         raise Refusal(INVALID_PARAMS, words)
-
-
-def _list(raw: msgspec.Raw | None) -> Any:
-    return value(raw)

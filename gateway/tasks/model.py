@@ -142,8 +142,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a task ended.
 
     `result` is the upstream's raw `result`, `rpc_error` its raw JSON-RPC `error`; at most one of
-    them is there. `error` says in words what went wrong where the task did not complete.
-    `is_error` marks a tool result with `isError: true` (SEP-1686 section 7.2).
+    them is there. `error` says in words what went wrong where the task did not complete,
+    or where its tool did not. `is_error` marks a tool result with `isError: true` (SEP-1686 section 7.2).
     """
 
     status: Status

@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from gateway.tasks.model import KeptFrom
+
 Mode = Literal["forbidden", "optional", "required"]
 
 
@@ -15,7 +17,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     `pattern` is the rule's pattern as written (or `"default"`): a metric label of bounded number.
     `keep_alive_max` of `None` is without end; `max_concurrent` of `None` is without limit.
-    `refuse_plain` refuses a call without task metadata where the mode is `required`.
+    `refuse_plain` refuses a call without task metadata where the mode is `required`. Where the choice
+    is the gateway's, a call that ends within `inline_within` is answered at once. `words` is text for
+    the model while the task runs.
     """
 
     pattern: str = "default"
@@ -27,6 +31,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_concurrent: int | None = None
     on_loss: Literal["fail", "retry"] = "fail"
     refuse_plain: bool = False
+    inline_within: int = 2_000
+    words: str | None = None
 
 
 class PolicyBook(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,11 +56,22 @@ class PolicyBook(msgspec.Struct, frozen=True, kw_only=True):
 FORBIDDEN = Policy(pattern="none", mode="forbidden")
 
 
-def grant_keep_alive(policy: Policy, asked: int | None, *, wanted_forever: bool) -> int | None:
-    """Return the granted retention, in milliseconds counted from the end; `None` is for ever.
+def grant_keep_alive(
+    policy: Policy, asked: int | None, *, wanted_forever: bool, kept_from: KeptFrom = "end"
+) -> int | None:
+    """Return the granted retention, in milliseconds counted from `kept_from`; `None` is for ever.
 
-    A receiver may override what was asked (SEP-1686 section 4.5.1): the policy's maximum caps it.
+    A receiver may override what was asked (SEP-1686 section 4.5.1, 2025-11-25 tasks "TTL and Resource
+    Management"): the policy's maximum caps it. Counted from the creation it covers the time limit of
+    the call, so that nobody is told of a task that may be gone before it ends (I8).
     """
+    granted = _capped(policy, asked, wanted_forever=wanted_forever)
+    if granted is None or kept_from == "end":
+        return granted
+    return max(granted, policy.timeout)
+
+
+def _capped(policy: Policy, asked: int | None, *, wanted_forever: bool) -> int | None:
     if asked is None and not wanted_forever:
         wish: int | None = policy.keep_alive_default
     else:

@@ -37,7 +37,10 @@ class Requester(Protocol):
 
 
 class HttpChannel:
-    """A `Channel` (see the port) over HTTP. `max_answer` bounds one message in bytes."""
+    """A `Channel` (see the port) over HTTP. `max_answer` bounds one message in bytes.
+
+    `status` is that of the answer to the last request that was exchanged.
+    """
 
     def __init__(
         self, http: Requester, session_id: str | None, headers: Headers, *, clock: Clock, max_answer: int
@@ -47,6 +50,7 @@ class HttpChannel:
         self._headers = headers
         self._clock = clock
         self._max_answer = max_answer
+        self.status: int | None = None
 
     def __repr__(self) -> str:
         return f"<HttpChannel {'with' if self._session else 'without'} session>"
@@ -58,6 +62,7 @@ class HttpChannel:
         """
         request = peek(message)
         answer = await self._http.forward("POST", self._posting(headers), message)
+        self.status = answer.status
         try:
             if _is_stream(answer):
                 async with aclosing(self._stream(answer, request, headers)) as stream:

@@ -18,12 +18,15 @@ from gateway.protocol.codes import INVALID_REQUEST
 from gateway.protocol.envelope import Envelope, members, meta_of, peek
 from gateway.protocol.errors import Refusal, UpstreamLost
 from gateway.protocol.headers import Headers
+from gateway.protocol.stateless import SUBSCRIPTION_ID
 from gateway.upstream.ids import key, messages
 from gateway.upstream.inbox import Inbox, Loose, Through
 
 _log = logging.getLogger("gateway.upstream")
 
 _MEBIBYTE: Final = 1024 * 1024
+# Gets what names it, and nothing else.
+_SUBSCRIPTION: Final = "subscriptions/listen"
 MAX_INBOX: Final = 16 * _MEBIBYTE
 MAX_LOOSE: Final = 1000
 
@@ -246,11 +249,16 @@ class MessageLink:
             ident = _token(members(one.params).get("requestId"))
             inbox = self._answered(ident)
         else:
-            inbox = self._likely()
+            inbox = self._subscribed(one) or self._likely()
         if inbox is None:
             self._loose.put(one.raw)
         else:
             inbox.put(one.raw, news=one.method != "notifications/cancelled")
+
+    def _subscribed(self, one: Envelope) -> Inbox | None:
+        """Return the subscription that a notification is for (2026-07-28 "Receiving Notifications")."""
+        ident = _token(meta_of(one.params).get(SUBSCRIPTION_ID))
+        return None if ident is None else self._calls.get(ident)
 
     def _likely(self, *, asks: bool = False) -> Inbox | None:
         """Return the call that an unaddressed message most likely belongs to, `None` for the listener.
@@ -259,12 +267,13 @@ class MessageLink:
         of them asks once more. News goes to the listener then, and to the youngest call where nobody
         listens.
         """
-        for inbox in reversed(self._calls.values()):
+        calls = [one for one in self._calls.values() if one.method != _SUBSCRIPTION]
+        for inbox in reversed(calls):
             if not inbox.waits:
                 return inbox
         if self._loose.read and not asks:
             return None
-        return next(reversed(self._calls.values()), None)
+        return calls[-1] if calls else None
 
     def _answered(self, ident: bytes | None) -> Inbox | None:
         inbox = None if ident is None else self._asked.pop(ident, None)

@@ -139,7 +139,7 @@ class Table:
     def _from_client(self, envelope: Envelope) -> list[tuple[Side, bytes]]:
         about = self._dialect.read_about(envelope)
         if about is not None:
-            return [("client", response(envelope.id, self._about(about)))]
+            return [("client", self._about(envelope.id or b"", about))]
         policy = self._policies.find(envelope.method, text_of(members(envelope.params).get("name")))
         if not self._dialect.wants_task(envelope) or policy.mode == "forbidden":
             return [("upstream", envelope.raw)]
@@ -158,18 +158,19 @@ class Table:
         sent, _ = call.upstream_request(self._dialect.strip(envelope.raw), "u-1")
         return [("client", self._dialect.created(task)), ("upstream", sent)]
 
-    def _about(self, about: About) -> bytes:
+    def _about(self, ident: bytes, about: About) -> bytes:
         if about.kind == "list":
-            return self._dialect.listed([task for task, _ in self._tasks.values()], self._next)
+            page = self._dialect.listed([task for task, _ in self._tasks.values()], self._next)
+            return response(ident, page)
         found = self._tasks.get(about.task_id)
         if found is None:
             raise self._dialect.not_found(about)
         if about.kind == "get":
-            return self._dialect.described(found[0])
+            return response(ident, self._dialect.described(*found))
         if about.kind == "result":
-            return self._dialect.result(*found)
+            return self._dialect.result(ident, *found)
         del self._tasks[about.task_id]
-        return self._dialect.removed(about.task_id)
+        return response(ident, self._dialect.removed(about.task_id))
 
     def _from_upstream(self, message: bytes) -> list[bytes]:
         task, _ = self._tasks[self._running]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.dialects.port import About, Ask
+from gateway.dialects.port import About, Ask, Dialect, Offer
 from gateway.dialects.sep1686 import RELATED_KEY, TASK_KEY, Sep1686
 from gateway.protocol.envelope import Envelope, peek
 from gateway.protocol.errors import Refusal
@@ -22,7 +22,7 @@ FILES: Final = sorted(VECTORS.glob("a_*.json"))
 CASES: Final = [
     pytest.param(case, id=f"{path.stem}: {case.name}") for path in FILES for case in read_vector(path).cases
 ]
-DIALECT: Final = Sep1686()
+DIALECT: Final[Dialect] = Sep1686()
 JSON: Final = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
@@ -210,26 +210,59 @@ def test_I1_a_result_keeps_its_spelling() -> None:
     related = b',"_meta":{"' + RELATED_KEY.encode() + b'":{"taskId":"t"}}}'
     task = make_task(status="completed")
     outcome = Outcome(status="completed", result=result)
-    told = DIALECT.result(task, outcome)
-    assert told.endswith(related)
+    told = DIALECT.result(b"1", task, outcome)
+    assert told.endswith(related + b"}")
     for part in (b'"n":1.0', b'"big":12345678901234567890', b'"e":1E2', b'"s":"\\u00e9\\/"'):
         assert part in told
     final = DIALECT.final(task, outcome)
-    assert final is not None
-    assert told in final
+    assert final == told
 
 
 def test_a_result_that_is_no_object_stays_as_it_is() -> None:
     outcome = Outcome(status="completed", result=b"[1.0]")
-    assert DIALECT.result(make_task(status="completed"), outcome) == b"[1.0]"
+    told = DIALECT.result(b'"r"', make_task(status="completed"), outcome)
+    assert told == b'{"jsonrpc":"2.0","id":"r","result":[1.0]}'
 
 
 def test_capabilities_are_booleans_by_category() -> None:
     methods = ["tools/call", "resources/read", "resources/list", "prompts/get"]
-    found = json.loads(DIALECT.advertise(b'{"result":{}}', methods))
+    found = json.loads(DIALECT.advertise(b'{"result":{}}', Offer(methods, listed=True)))
     assert found["result"]["capabilities"]["tasks"] == {
         "tools": {"call": True},
         "resources": {"read": True, "list": True},
         "prompts": {"get": True},
     }
-    assert DIALECT.advertise(b'{"result":{}}', []) == b'{"result":{}}'
+    assert DIALECT.advertise(b'{"result":{}}', Offer([], listed=True)) == b'{"result":{}}'
+
+
+def test_a_tools_error_is_a_completed_task_without_an_error() -> None:
+    task = make_task(status="completed", is_error=True, error="API rate limit exceeded")
+    found = json.loads(DIALECT.described(task, None))
+    assert (found["status"], "error" in found) == ("completed", False)
+    with pytest.raises(Refusal) as caught:
+        DIALECT.result(b"1", task, None)
+    assert caught.value.data == {"status": "completed"}
+
+
+@pytest.mark.parametrize("made", ["b", "c", "none"])
+def test_tasks_of_the_other_dialects_are_told_in_its_own_words(made: Any) -> None:
+    task = make_task(
+        status="failed", dialect=made, error="no", kept_from="creation", status_message="1 of 2"
+    )
+    found = json.loads(DIALECT.described(task, None))
+    assert found.pop("_meta") == {RELATED_KEY: {"taskId": "t"}}
+    assert found == {
+        "taskId": "t",
+        "status": "failed",
+        "keepAlive": 30_000,
+        "pollFrequency": 5_000,
+        "error": "no",
+    }
+
+
+def test_nothing_is_pushed_and_methods_of_the_other_dialects_are_not_found() -> None:
+    assert DIALECT.status(make_task(status="completed"), None) is None
+    for call in (lambda: DIALECT.cancelled(make_task()), DIALECT.updated):
+        with pytest.raises(Refusal) as caught:
+            call()
+        assert caught.value.code == -32601

@@ -45,8 +45,12 @@ class Call(Protocol):
         """Report progress where the caller asked for it."""
         ...
 
-    async def ask(self, method: str, params: Json) -> Json:
-        """Send a request to the client and return its result."""
+    def can(self, capability: str) -> bool:
+        """Whether the client has declared a capability."""
+        ...
+
+    async def ask(self, method: str, params: Json, name: str | None = None) -> Json:
+        """Send a request to the client, under a name for its id where one is given; return its result."""
         ...
 
     async def tell(self, method: str, params: Json, *, related: bool) -> None:
@@ -60,6 +64,7 @@ class Call(Protocol):
 
 Tool: TypeAlias = Callable[[Call, Json], Awaitable[str | list[Json]]]
 Words: TypeAlias = Callable[[Json], list[Json]]
+AskingWords: TypeAlias = Callable[[Call, Json], Awaitable[list[Json]]]
 
 
 class RunLog:
@@ -88,6 +93,8 @@ class Contents:
         self.resources: dict[str, tuple[Json, list[Json]]] = {}
         self.templates: list[tuple[Json, Callable[[str], list[Json] | None]]] = []
         self.prompts: dict[str, tuple[Json, Words]] = {}
+        self.asking_prompts: dict[str, tuple[Json, AskingWords]] = {}
+        self.prompts_change = False
         self.completions: list[str] = []
         self.subscribed: set[str] = set()
         self._runs: dict[str, Tool] = {}
@@ -109,6 +116,11 @@ class Contents:
         """Offer a tool under a name."""
         self.listed.append({"name": name, "description": description, "inputSchema": schema})
         self._runs[name] = run
+
+    def put(self, name: str, description: str, schema: Json, run: Tool) -> None:
+        """Offer a tool under a name, in place of the one that has it."""
+        self.listed = [tool for tool in self.listed if tool["name"] != name]
+        self.add(name, description, schema, run)
 
     def tools_page(self, cursor: str | None) -> Json:
         """Return one page of `tools/list`; raise `RpcFailed` for a cursor that is none of ours."""
@@ -153,8 +165,15 @@ class Contents:
                 return {"contents": found}
         raise RpcFailed(RESOURCE_NOT_FOUND, "Resource not found", {"uri": uri})
 
-    def prompt(self, name: str, arguments: Json) -> Json:
+    def listed_prompts(self) -> list[Json]:
+        """Return the entries of all prompts."""
+        return [entry for entry, _ in (*self.prompts.values(), *self.asking_prompts.values())]
+
+    async def prompt(self, call: Call, name: str, arguments: Json) -> Json:
         """Return the messages of a prompt; raise `RpcFailed` where there is none."""
+        if name in self.asking_prompts:
+            entry, asking = self.asking_prompts[name]
+            return {"description": entry["description"], "messages": await asking(call, arguments)}
         if name not in self.prompts:
             raise RpcFailed(INVALID_PARAMS, f"Unknown prompt: {name}")
         entry, words = self.prompts[name]

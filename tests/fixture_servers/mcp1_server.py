@@ -22,12 +22,26 @@ RESULTS: dict[str, Any] = {
 class Served(Server[Any, Any]):
     """A server that announces what it really does; the SDK leaves these to the initialization options."""
 
+    prompts_change = False
+
     def create_initialization_options(self, *_: Any, **__: Any) -> Any:
-        """Announce changes of the tool list, and subscriptions."""
-        options = super().create_initialization_options(NotificationOptions(tools_changed=True))
+        """Announce changes of the lists, and subscriptions."""
+        changes = NotificationOptions(tools_changed=True, prompts_changed=self.prompts_change)
+        options = super().create_initialization_options(changes)
         if options.capabilities.resources is not None:
             options.capabilities.resources.subscribe = True
         return options
+
+
+class Named(str):
+    """A request id in place of the session's next number; the SDK adds 1 to it for the one after."""
+
+    __slots__ = ("number",)
+    number: int
+
+    def __add__(self, one: object) -> Any:
+        """Return the session's next number."""
+        return self.number
 
 
 class Call:
@@ -50,8 +64,17 @@ class Call:
             related = str(self._context.request_id)
             await self._session.send_progress_notification(token, done, total, message, related)
 
-    async def ask(self, method: str, params: Json) -> Json:
+    def can(self, capability: str) -> bool:
+        """Whether the client has declared a capability."""
+        return getattr(self._session.client_params.capabilities, capability) is not None
+
+    async def ask(self, method: str, params: Json, name: str | None = None) -> Json:
         """Send a request to the client and return its result."""
+        # Two requests of one session that wait at the same time must not have one id.
+        if name is not None and name not in self._session._response_streams:
+            ident = Named(name)
+            ident.number = self._session._request_id
+            self._session._request_id = ident
         request = types.ServerRequest.model_validate({"method": method, "params": params})
         related = ServerMessageMetadata(related_request_id=self._context.request_id)
         answer = await self._session.send_request(request, RESULTS[method], metadata=related)
@@ -71,6 +94,7 @@ class Call:
 def build(contents: Contents) -> Served:
     """Return a server of the contents."""
     server = Served(contents.name, "1.0.0", "A fixture server.")
+    server.prompts_change = contents.prompts_change
     handlers = server.request_handlers
 
     async def call_tool(request: types.CallToolRequest) -> Any:
@@ -132,11 +156,12 @@ def _add_resources(server: Served, contents: Contents) -> None:
 
 def _add_prompts(server: Served, contents: Contents) -> None:
     async def list_prompts(_: Any) -> Any:
-        return _result(types.ListPromptsResult, {"prompts": [e for e, _ in contents.prompts.values()]})
+        return _result(types.ListPromptsResult, {"prompts": contents.listed_prompts()})
 
     async def get_prompt(request: types.GetPromptRequest) -> Any:
         try:
-            found = contents.prompt(request.params.name, request.params.arguments or {})
+            call = Call(server.request_context)
+            found = await contents.prompt(call, request.params.name, request.params.arguments or {})
         except RpcFailed as failure:
             raise _error(failure) from failure
         return _result(types.GetPromptResult, found)

@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 
+from tests.fixture_servers import suite_inputs, suite_tasks
 from tests.fixture_servers.contents import Call, Contents, Json, ToolFailed, Words, said, text
 
 PAUSE = 0.05
@@ -28,6 +29,8 @@ def make() -> Contents:
     _schema_tool(contents)
     _resources(contents)
     _prompts(contents)
+    suite_tasks.add(contents)
+    suite_inputs.add(contents)
     return contents
 
 
@@ -187,8 +190,24 @@ def _schema_tool(contents: Contents) -> None:
     schema: Json = {
         "$schema": DIALECT,
         "type": "object",
-        "$defs": {"address": {"type": "object", "properties": {"street": words, "city": words}}},
-        "properties": {"name": words, "address": {"$ref": "#/$defs/address"}},
+        "$defs": {
+            "address": {
+                "$anchor": "addressDef",
+                "type": "object",
+                "properties": {"street": words, "city": words},
+            }
+        },
+        "properties": {
+            "name": words,
+            "address": {"$ref": "#/$defs/address"},
+            "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+            "phone": words,
+            "email": words,
+        },
+        "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+        "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+        "then": {"required": ["phone"]},
+        "else": {"required": ["email"]},
         "additionalProperties": False,
     }
 

@@ -1,7 +1,7 @@
 """Install the foreign programs: `python -m tests.tools.install [NAME…]`.
 
-Without a name all are installed but those that are only wanted on request. What is there at the
-pinned versions is left alone. The package clients' own settings (proxies, caches) hold.
+Without a name all are installed. What is there at the pinned versions is left alone. The package
+clients' own settings (proxies, caches) hold.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from tests.tools import find, pins
 
 TIMEOUT = 600
 TRIES = 3
+WORKERS = 3
 
 
 def main(names: Sequence[str]) -> int:
     """Install what is named; return 0, or 1 where something could not be installed."""
-    known = [*pins.NPM, *pins.VENVS]
+    # The longest first, so that the workers end together.
+    known = [*pins.VENVS, *pins.NPM]
     if unknown := sorted(set(names) - set(known)):
         sys.stderr.write(f"unknown: {', '.join(unknown)}; known: {', '.join(known)}\n")
         return 2
-    wanted = names or [name for name in known if name not in pins.ON_REQUEST]
-    with ThreadPoolExecutor(2) as workers:
-        faults = [fault for fault in workers.map(_install, wanted) if fault]
+    with ThreadPoolExecutor(WORKERS) as workers:
+        faults = [fault for fault in workers.map(_install, names or known) if fault]
     for fault in faults:
         sys.stderr.write(f"{fault}\n")
     return 1 if faults else 0
@@ -68,8 +69,11 @@ def _npm_steps(place: Path, name: str) -> list[list[str]]:
 
 def _venv_steps(place: Path, name: str) -> list[list[str]]:
     python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    return [[sys.executable, "-m", "venv", str(place)], [*pip, "-r", str(pins.VENVS[name])]]
+    # This environment's own pip serves the others: a copy in each would take longer than the packages.
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--quiet", "--disable-pip-version-check"]
+    # What is imported is compiled then; most never is.
+    install = ["install", "--no-compile", "-r", str(pins.VENVS[name])]
+    return [[sys.executable, "-m", "venv", "--without-pip", str(place)], [*pip, *install]]
 
 
 def _run(command: list[str]) -> None:

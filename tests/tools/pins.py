@@ -14,9 +14,11 @@ NPM: dict[str, tuple[str, ...]] = {
     ),
     "conformance": ("@modelcontextprotocol/conformance@0.1.16",),
     "conformance-next": ("@modelcontextprotocol/conformance@0.2.0-alpha.12",),
+    "inspector": ("@modelcontextprotocol/inspector@2.12.0",),
+    "clients-ts1": ("@modelcontextprotocol/sdk@1.32.2",),
+    "clients-ext": ("@modelcontextprotocol/ext-tasks@0.2.2", "@modelcontextprotocol/client@2.4.0"),
 }
 
-VENVS: dict[str, Path] = {name: _HERE / f"{name}.txt" for name in ("mcp1", "time", "fastmcp4")}
-
-# Only the benchmark needs these; they are installed on request.
-ON_REQUEST = frozenset({"fastmcp4"})
+VENVS: dict[str, Path] = {
+    name: _HERE / f"{name}.txt" for name in ("fastmcp4", "fastmcp3", "fastmcp2", "mcp1", "time")
+}

@@ -118,7 +118,7 @@ class Fake:
             self.sessions.add(session)
             result: Message = {
                 "protocolVersion": params["protocolVersion"],
-                "capabilities": {"logging": {}, "tools": {}},
+                "capabilities": {"logging": {}, "tools": {}, "tasks": {"tools": {"call": self.tasks_known}}},
             }
             result["serverInfo"] = {"name": "fake", "version": "1"}
             return web.json_response(answer(ident, result), headers={"Mcp-Session-Id": session})

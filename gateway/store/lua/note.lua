@@ -5,4 +5,5 @@
 
 if not held(ARGV[3], ARGV[4]) then return false end
 redis.call('HSET', RECORD, 'words', ARGV[5], 'updated', whole(millis()))
+ring()
 return 1

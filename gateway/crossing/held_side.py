@@ -1,0 +1,78 @@
+"""A handshake-era upstream as the crossing offers it: everything goes through held sessions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+
+from gateway.aio.clock import Clock
+from gateway.aio.spawn import Crew
+from gateway.crossing.calls import HeldChannel
+from gateway.crossing.changes import TOOLS_CHANGED
+from gateway.crossing.driving import DrivingChannel
+from gateway.crossing.handshake import Handshakes
+from gateway.crossing.pool import Bounds, HeldSessions
+from gateway.crossing.port import Caller, Wanted
+from gateway.crossing.tools import FORBIDDEN, ToolSupport, runs_tasks, tool_support_over
+from gateway.crossing.watching import Watching
+from gateway.protocol.envelope import Envelope
+from gateway.protocol.headers import Headers
+from gateway.upstream.port import Channel
+
+
+class HeldSide:
+    """What the crossing asks of an upstream, where that speaks the handshake era."""
+
+    def __init__(
+        self,
+        handshakes: Handshakes,
+        clock: Clock,
+        crew: Crew,
+        bounds: Bounds,
+        *,
+        on_sessions: Callable[[int], None],
+    ) -> None:
+        self._clock = clock
+        self._crew = crew
+        self._tools = ToolSupport(clock)
+        self._pool = HeldSessions(
+            handshakes,
+            clock,
+            bounds,
+            on_sessions=on_sessions,
+            on_change=self._changed,
+        )
+        self._watching = Watching(self._pool, clock)
+
+    def __repr__(self) -> str:
+        return f"<HeldSide {self._pool!r}>"
+
+    async def opened(self, caller: Caller, headers: Headers) -> bytes:
+        """Return the raw result of `initialize` in a session of the caller."""
+        return (await self._pool.shared(caller, headers)).result
+
+    def channel(self, caller: Caller, *, drive: bool) -> Channel:
+        """Return a channel for one call."""
+        plain = HeldChannel(self._pool, caller)
+        return DrivingChannel(plain, self._clock, self._crew) if drive else plain
+
+    def listen(self, caller: Caller, wanted: Wanted, headers: Headers) -> AsyncGenerator[bytes, None]:
+        """Yield an empty message, then notifications of changes."""
+        return self._watching.listen(caller, wanted, headers)
+
+    async def tool_support(self, caller: Caller, tool: str, headers: Headers) -> str:
+        """Return what the upstream's own list says of a tool."""
+        if not runs_tasks(await self.opened(caller, headers)):
+            return FORBIDDEN
+
+        async def fetch() -> dict[str, str]:
+            return await tool_support_over(HeldChannel(self._pool, caller), headers)
+
+        return await self._tools.of(tool, fetch)
+
+    async def close(self) -> None:
+        """End all sessions."""
+        await self._pool.close()
+
+    def _changed(self, one: Envelope) -> None:
+        if one.method == TOOLS_CHANGED:
+            self._tools.forget()

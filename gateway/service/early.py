@@ -1,0 +1,116 @@
+"""A call that is on its way and not a task, or not yet: what it says can be taken over by a task."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from gateway.protocol.errors import UpstreamLost
+from gateway.protocol.headers import Headers
+from gateway.tasks import call
+from gateway.upstream.port import Channel
+
+_FAREWELL_SECONDS: Final = 5.0
+Spawn = Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
+
+
+class Early:
+    """One upstream call. Whoever holds it reads it with `next`, and ends it with `cancel` or `close`.
+
+    It goes under an id and a progress token of the gateway's own. `spawn` gives what must outlive a
+    reader an owner.
+    """
+
+    def __init__(self, message: bytes, channel: Channel, headers: Headers, spawn: Spawn) -> None:
+        self.ident = f"mtg-call.{secrets.token_hex(12)}"
+        self.message, self.wants_progress = call.upstream_request(message, self.ident, own_token=True)
+        self.channel = channel
+        self.headers = headers
+        self._spawn = spawn
+        self._messages: AsyncGenerator[bytes, None] = channel.exchange(self.message, headers)
+        self._coming: asyncio.Task[bytes | None] | None = None
+        self._back: deque[call.Heard] = deque()
+        self._over = False
+
+    def __repr__(self) -> str:
+        return f"<Early {self.ident} {'over' if self._over else 'on its way'}>"
+
+    async def next(self, seconds: float | None = None) -> call.Heard | None:
+        """Return what the upstream says next; `None` when it said nothing for `seconds`.
+
+        Raises `UpstreamLost`, also where the upstream ends without a response.
+        """
+        if self._back:
+            return self._back.popleft()
+        if seconds is None and self._coming is None:
+            return self._heard(await self._read())
+        if self._coming is None:
+            self._coming = self._spawn(self._read_safely(), "read")
+        # Shielded by `wait`: a reader that gives up leaves the message for the next one.
+        done, _ = await asyncio.wait([self._coming], timeout=seconds)
+        if not done:
+            return None
+        coming, self._coming = self._coming, None
+        found = coming.result()
+        if isinstance(found, UpstreamLost):
+            raise found
+        return self._heard(found)
+
+    def put_back(self, heard: call.Heard) -> None:
+        """Let the next reader hear this first."""
+        self._back.append(heard)
+
+    async def send(self, message: bytes) -> None:
+        """Send a response or a notification to the upstream; raise `UpstreamLost`."""
+        await self.channel.send(message, self.headers)
+
+    async def messages(self) -> AsyncGenerator[call.Heard, None]:
+        """Yield what is still to come, the response last."""
+        while not self._over:
+            heard = await self.next()
+            if heard is not None:
+                yield heard
+
+    async def close(self) -> None:
+        """Stop listening; the upstream is told nothing."""
+        self._over = True
+        coming, self._coming = self._coming, None
+        if coming is not None:
+            coming.cancel()
+            await asyncio.wait([coming])
+        with suppress(RuntimeError):
+            await self._messages.aclose()
+
+    def cancel(self, reason: str) -> None:
+        """Give the call up and tell the upstream, unless its response is in."""
+        if not self._over:
+            self._over = True
+            self._spawn(self._give_up(reason), "cancel")
+
+    async def _give_up(self, reason: str) -> None:
+        with suppress(UpstreamLost, TimeoutError):
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                await self.send(call.cancel_message(self.ident, reason))
+        await self.close()
+
+    async def _read(self) -> bytes | None:
+        return await anext(self._messages, None)
+
+    async def _read_safely(self) -> bytes | UpstreamLost | None:
+        try:
+            return await self._read()
+        except UpstreamLost as lost:
+            return lost
+
+    def _heard(self, message: bytes | None) -> call.Heard:
+        if message is None:
+            self._over = True
+            raise UpstreamLost("it ended its answer without a response")
+        heard = call.hear(message)
+        if heard.kind == "final":
+            self._over = True
+        return heard

@@ -1,0 +1,82 @@
+"""Who reads a task on this replica: by its log, or by its state; and the running call hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing, suppress
+from typing import Any
+
+from gateway.protocol.errors import StoreAway
+from gateway.service.feed import News
+from gateway.service.follow import follow
+from gateway.service.hub import Bell, Hub, State
+from gateway.service.running import Running
+from gateway.store.port import Bus, Command, CommandKind, Store
+from gateway.tasks.model import Task, TaskKey
+
+Find = Callable[[TaskKey], Running | None]
+Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+
+
+class Readers:
+    """Reads tasks for streams. While somebody does, server requests are not offered elsewhere."""
+
+    def __init__(self, replica: str, store: Store, bus: Bus, hub: Hub, find: Find, spawn: Spawn) -> None:
+        self._replica = replica
+        self._store = store
+        self._bus = bus
+        self._hub = hub
+        self._find = find
+        self._spawn = spawn
+
+    def __repr__(self) -> str:
+        return f"<Readers by {self._hub!r}>"
+
+    async def follow(self, key: TaskKey, after: str | None) -> AsyncGenerator[News | None, None]:
+        """Yield a task's news from an offset of its log, then what happens, the final response last.
+
+        `None` says that nothing happened for a while.
+        """
+        running = self._find(key)
+        if running is not None:
+            running.asking.attend(self._replica)
+        try:
+            async with aclosing(follow(self._store, self._bus, key, after)) as news_of_it:
+                async for news in news_of_it:
+                    yield news
+        finally:
+            if running is not None:
+                running.asking.unattend(self._replica)
+
+    async def wait(
+        self, key: TaskKey, patience: float, bell: Bell | None = None
+    ) -> AsyncGenerator[State | None, None]:
+        """Yield a task's state, then each new one, the end last; end where it is not there.
+
+        `None` says that nothing happened for `patience` seconds. Who brings the `bell` can stop it.
+        """
+        running = self._find(key)
+        told: Task | None = None
+        if running is not None:
+            running.asking.attend(self._replica)
+        try:
+            async with aclosing(self._hub.attend(key, patience, bell)) as states:
+                async for state in states:
+                    if running is None and told is None and state is not None and not state[0].ended:
+                        told = state[0]
+                        self._tell(told, "attend")
+                    yield state
+        finally:
+            if running is not None:
+                running.asking.unattend(self._replica)
+            elif told is not None:
+                self._tell(told, "unattend")
+
+    def _tell(self, task: Task, kind: CommandKind) -> None:
+        if task.owner != self._replica:
+            command = Command(kind, task.key, sender=self._replica)
+            self._spawn(self._send(task.owner, command), kind)
+
+    async def _send(self, owner: str, command: Command) -> None:
+        with suppress(StoreAway):
+            await self._bus.send(owner, command)

@@ -1,0 +1,70 @@
+"""Requests of the handshake era that may be tasks: as a task, plainly, or not at all."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+from gateway.dialects.choose import asker
+from gateway.protocol.codes import METHOD_NOT_FOUND
+from gateway.protocol.eras import TASKS_IN_CORE
+from gateway.protocol.errors import Refusal
+from gateway.protocol.headers import to_upstream
+from gateway.session.begin import Beginning
+from gateway.session.exchange import Outbound
+from gateway.session.own import OwnTasks
+from gateway.session.plain import first_decides, pass_on
+from gateway.session.visit import Visit
+
+_log: Final = logging.getLogger("gateway.session")
+
+
+class Calling:
+    """Decides what a call becomes, by what it asks for, the policy, and what the upstream does itself."""
+
+    def __init__(self, beginning: Beginning, own: OwnTasks) -> None:
+        self._beginning = beginning
+        self._own = own
+
+    async def take(self, visit: Visit) -> Outbound:
+        """Answer a call; raise `Refusal` where it must be, or must not be, a task."""
+        dialect = asker(visit.served.dialects, visit.version, visit.request)
+        policy = visit.policy
+        if dialect is None:
+            return await self._plainly(visit)
+        if dialect.name == "b":
+            if await self._own.support(visit) != "forbidden":
+                # The upstream speaks the client's dialect itself: its task, passed through.
+                return await pass_on(visit)
+            if policy.mode == "forbidden":
+                if "tools/call" not in visit.served.taskable:
+                    # 2025-11-25 tasks 4.1: what declares no tasks ignores the wish for one.
+                    return await pass_on(visit)
+                raise Refusal(METHOD_NOT_FOUND, f"{_named(visit)} cannot be called as a task")
+            return await self._beginning.begin(visit, dialect)
+        if policy.mode == "forbidden" or visit.scope is None:
+            return await self._plainly(visit)
+        return await self._beginning.begin(visit, dialect)
+
+    async def _plainly(self, visit: Visit) -> Outbound:
+        """Pass a call on; a tool that its upstream runs as a task only is called as one there."""
+        policy = visit.policy
+        told = visit.version >= TASKS_IN_CORE and visit.request.method == "tools/call"
+        if policy.mode == "required" and (policy.refuse_plain or told):
+            raise Refusal(METHOD_NOT_FOUND, f"{_named(visit)} must be called as a task")
+        if visit.pipe is not None or await self._own.support(visit) != "required":
+            return await pass_on(visit)
+        channel = await self._own.channel(visit)
+        if channel is None:
+            return await pass_on(visit)
+        began = time.monotonic()
+        exchange = channel.exchange(visit.request.raw, to_upstream(visit.inbound.headers))
+        try:
+            return await first_decides(exchange, visit.request, visit.inbound)
+        finally:
+            visit.served.called(visit.request.method, "ok", time.monotonic() - began)
+
+
+def _named(visit: Visit) -> str:
+    return f"Tool {visit.tool}" if visit.tool else visit.request.method

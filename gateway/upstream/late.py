@@ -1,0 +1,70 @@
+"""A child that is started with the first message for it: a client may turn out not to need it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+
+from gateway.protocol.headers import Headers
+from gateway.upstream.link import MessageLink
+
+
+class LateLink:
+    """A `Link` (see the port) that `start` makes when it is first used."""
+
+    def __init__(self, start: Callable[[], Awaitable[MessageLink]]) -> None:
+        self._start = start
+        self._link: MessageLink | None = None
+        self._starting = asyncio.Lock()
+        self._started = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<LateLink {self._link!r}>"
+
+    @property
+    def tag(self) -> str:
+        """The name of the link."""
+        return "pipe"
+
+    @property
+    def alive(self) -> bool:
+        """Whether messages pass, or will."""
+        return self._link is None or self._link.alive
+
+    async def exchange(self, message: bytes, headers: Headers) -> AsyncGenerator[bytes, None]:
+        """Send a request and yield the messages that belong to it, its response last."""
+        link = await self._get()
+        async with aclosing(link.exchange(message, headers)) as messages:
+            async for one in messages:
+                yield one
+
+    async def send(self, message: bytes, headers: Headers) -> None:
+        """Send a message."""
+        link = await self._get()
+        await link.send(message, headers)
+
+    async def listen(self) -> AsyncGenerator[bytes, None]:
+        """Yield what belongs to no exchange, from when there is a child until it ends."""
+        await self._started.wait()
+        link = await self._get()
+        async with aclosing(link.listen()) as messages:
+            async for one in messages:
+                yield one
+
+    async def settled(self) -> None:
+        """Return when nothing is in flight."""
+        if self._link is not None:
+            await self._link.settled()
+
+    async def close(self) -> None:
+        """End the child where there is one."""
+        if self._link is not None:
+            await self._link.close()
+
+    async def _get(self) -> MessageLink:
+        async with self._starting:
+            if self._link is None:
+                self._link = await self._start()
+                self._started.set()
+            return self._link
