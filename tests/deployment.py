@@ -92,6 +92,7 @@ def count_once(metrics: Metrics) -> None:
     metrics.polls_too_fast.labels("demo").inc()
     metrics.sessions_now.labels("demo").set(1)
     metrics.links_now.labels("demo").set(1)
+    metrics.held_now.labels("demo").set(1)
     metrics.streams_now.labels("demo").set(1)
     metrics.events_dropped.labels("hooks").inc()
     metrics.hook_events.labels("webhook", "delivered").inc()

@@ -118,7 +118,7 @@ class Caller:
     async def _begin(self) -> OneCall:
         call, means, spoken = self._call, self._means, self._spoken
         if spoken.stateless:
-            return CallC(call, means, may_be_task=spoken.letter == "c")
+            return CallC(call, means, may_be_task=call.task and spoken.letter == "c")
         if spoken.letter == "a":
             return CallA(call, means)
         if spoken.letter == "b":

@@ -61,8 +61,6 @@ async def perform(wanted: Call | Tasks, screen: Screen, clock: Clock) -> int:
     try:
         async with Crew("client") as crew:
             return await _in_session(wanted, screen, clock, http, crew)
-    except (Refusal, UpstreamLost) as wrong:
-        return show_failure(screen, wrong, _hint(wanted, wrong))
     finally:
         await http.close()
 
@@ -99,6 +97,9 @@ async def _in_session(wanted: Call | Tasks, screen: Screen, clock: Clock, http: 
         if isinstance(wanted, Tasks):
             return await run_tasks(wanted, means, follower_of(spoken.letter, means))
         return await Caller(wanted, means, spoken).run()
+    except (Refusal, UpstreamLost) as wrong:
+        sessions = connection.modern is None and wanted.target.session is None
+        return show_failure(screen, wrong, _hint(wanted, wrong) if sessions else None)
     finally:
         if not connection.left:
             await connection.end_session()
@@ -107,7 +108,7 @@ async def _in_session(wanted: Call | Tasks, screen: Screen, clock: Clock, http: 
 def _hint(wanted: Call | Tasks, wrong: Refusal | UpstreamLost) -> str | None:
     """Return what to try: without credentials a task belongs to its session (SEP-1686 section 8.1)."""
     lost = isinstance(wrong, Refusal) and wrong.code == INVALID_PARAMS
-    if not lost or not isinstance(wanted, Tasks) or wanted.target.session is not None:
+    if not lost or not isinstance(wanted, Tasks):
         return None
     return "a task that was made without credentials is seen in its own session only: --session ID"
 

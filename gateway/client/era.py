@@ -55,7 +55,10 @@ async def agree(wanted: Call | Tasks, connection: Connection, screen: Screen, he
     connection.modern = None
     offered = await connection.initialize(hello.name, hello.version, hello.capabilities)
     letter = _handshake(wanted, offered, connection.version)
-    if letter is None and isinstance(wanted, Call) and wanted.task:
+    if isinstance(wanted, Tasks):
+        if not sep1686.offered(offered) and not v2025_11_25.offered(offered):
+            screen.note("the server declares no tasks; asking all the same")
+    elif letter is None and wanted.task:
         screen.note(_NO_TASKS)
     return Spoken(letter=letter, capabilities=offered)
 

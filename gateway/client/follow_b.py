@@ -14,6 +14,7 @@ from gateway.client.plain import outcome_of
 from gateway.client.v2025_11_25 import V20251125
 from gateway.client.view import CANCEL, RESULT, TaskView, read_task
 from gateway.client.watch import Watch, as_error, ended_as, pause_after
+from gateway.protocol.envelope import members
 from gateway.protocol.errors import Refusal, UpstreamLost
 
 _GRACE_SECONDS: Final = 0.5
@@ -53,12 +54,14 @@ class FollowerB:
         """Return the outcome of a task that has ended; raise `Refusal` or `UpstreamLost`."""
         if view.status == "cancelled":
             return ended_as(view)
-        try:
+        if view.status != "failed":
             return await self._fetch(view.task_id)
+        try:
+            found = await self._fetch(view.task_id)
         except Refusal as wrong:
-            if view.status != "failed":
-                raise
             return Outcome(status="failed", task_id=view.task_id, error=as_error(wrong))
+        # The official Python package keeps no errors: it answers with a result that says nothing.
+        return found if found.status == "failed" else ended_as(view)
 
     async def cancel(self, task_id: str) -> TaskView:
         """Cancel a task and return what the server says of it; raise `Refusal` or `UpstreamLost`."""
@@ -84,4 +87,6 @@ class FollowerB:
 def _brought(task_id: str, asking: Exchange | None) -> Outcome | None:
     if asking is None or not asking.answer.done() or asking.answer.exception() is not None:
         return None
-    return outcome_of(asking.answer.result(), task_id)
+    result = asking.answer.result()
+    # A result without content is none of a tool: the status tells then what happened.
+    return outcome_of(result, task_id) if "content" in members(result) else None

@@ -20,7 +20,7 @@ ResultType = Literal["complete", "input_required", "task"]
 class _Task(msgspec.Struct, rename="camel"):
     task_id: str
     status: str
-    ttl_ms: int | float | None
+    ttl_ms: int | float | msgspec.UnsetType | None = msgspec.UNSET
     status_message: str | None = None
     poll_interval_ms: int | float | None = None
     input_requests: dict[str, msgspec.Raw] = {}

@@ -15,10 +15,10 @@ STATUS: Final = "notifications/tasks/status"
 
 
 class _Task(msgspec.Struct, rename="camel"):
-    # `ttl` must be there, as a number or null ("TTL and Resource Management").
+    # `ttl` must be there, but the official Python package leaves it out where it is null.
     task_id: str
     status: str
-    ttl: int | float | None
+    ttl: int | float | msgspec.UnsetType | None = msgspec.UNSET
     status_message: str | None = None
     poll_interval: int | float | None = None
 

@@ -77,12 +77,11 @@ class HeldChannel:
         caller = self._caller
         asks = may_be_asked(caller) or caller.log_level is not None
         ident, known = session.next_ident(), key(request.id) or b""
-        message = set_member(request.raw, ("id",), ident)
         self._idents[known] = ident
         began = False
         try:
             await tune(session, caller.log_level, headers)
-            coming = session.exchange(message, headers, level=caller.log_level, asks=asks)
+            coming = session.exchange(request, ident, headers, level=caller.log_level, asks=asks)
             async with aclosing(coming):
                 async for one in coming:
                     began = True

@@ -125,6 +125,14 @@ class UpstreamCrossing:
         """Return the upstream's own `taskSupport` of a tool: forbidden, optional or required."""
         return await (await self.side(headers)).tool_support(caller, tool, headers)
 
+    async def tool_schema(self, caller: Caller, tool: str, headers: Headers) -> bytes | None:
+        """Return a tool's raw input schema where its arguments must be compared with headers.
+
+        `None` where nothing is to be compared: there is no such tool, it mirrors nothing, or the
+        upstream is stateless and does that itself. Never raises for a list that cannot be had.
+        """
+        return await (await self.side(headers)).tool_schema(caller, tool, headers)
+
     async def side(self, headers: Headers) -> HeldSide | StatelessSide:
         """Return what serves the era that the upstream speaks; raise what `era` raises."""
         return self._stateless if await self.era(headers) == "stateless" else self._held

@@ -23,11 +23,12 @@ from gateway.protocol.envelope import (
     members,
     meta_of,
     peek,
-    request,
     response,
 )
+from gateway.protocol.envelope import request as build_request
 from gateway.protocol.errors import GatewayError, UpstreamLost
 from gateway.protocol.headers import Headers
+from gateway.protocol.splice import set_member
 from gateway.upstream.channel import UNKNOWN_SESSION
 from gateway.upstream.ids import key, messages
 
@@ -113,24 +114,23 @@ class HeldSession:
         return b"%d" % next(self._idents)
 
     async def exchange(
-        self, message: bytes, headers: Headers, *, level: str | None, asks: bool
+        self, request: Envelope, ident: bytes, headers: Headers, *, level: str | None, asks: bool
     ) -> AsyncGenerator[Envelope, None]:
-        """Send a request whose id is from `next_ident`; yield what its caller should see.
+        """Send a request under an id from `next_ident`; yield what its caller should see.
 
         `level` is the least level of log messages to be yielded, `None` for none; with `asks` what
         comes beside all calls may be yielded too. Raises `UpstreamLost`; where that or the response
         says that the session is gone, `lost` is true.
         """
-        one = peek(message)
-        ident = one.id or b"null"
         own = handshake_headers(headers, self.version) if headers else self._headers
         channel = self.carrier.channel(own)
-        call = Call(channel.exchange(message, own), meta_of(one.params).get("progressToken"), level)
+        coming = channel.exchange(set_member(request.raw, ("id",), ident), own)
+        call = Call(coming, meta_of(request.params).get("progressToken"), level)
         self._calls[ident] = call
         first = True
         try:
-            async with aclosing(call.read(self._crew if asks else None)) as coming:
-                async for raw in coming:
+            async with aclosing(call.read(self._crew if asks else None)) as row:
+                async for raw in row:
                     shown = self._shown(peek(raw), call, own)
                     if shown is None:
                         continue
@@ -153,7 +153,7 @@ class HeldSession:
         answer: Envelope | None = None
         channel = self.carrier.channel(own)
         try:
-            async with aclosing(channel.exchange(request(ident, method, params), own)) as coming:
+            async with aclosing(channel.exchange(build_request(ident, method, params), own)) as coming:
                 async for raw in coming:
                     one = peek(raw)
                     if one.kind == "response":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable
 
 from gateway.aio.clock import Clock
@@ -12,11 +13,14 @@ from gateway.crossing.driving import DrivingChannel
 from gateway.crossing.handshake import Handshakes
 from gateway.crossing.pool import Bounds, HeldSessions
 from gateway.crossing.port import Caller, Wanted
-from gateway.crossing.tools import FORBIDDEN, ToolSupport, runs_tasks, tool_support_over
+from gateway.crossing.tools import FORBIDDEN, FRESH, Tool, ToolList, runs_tasks, tools_over
 from gateway.crossing.watching import Watching
 from gateway.protocol.envelope import Envelope
+from gateway.protocol.errors import GatewayError
 from gateway.protocol.headers import Headers
 from gateway.upstream.port import Channel
+
+_log = logging.getLogger("gateway.crossing")
 
 
 class HeldSide:
@@ -33,7 +37,8 @@ class HeldSide:
     ) -> None:
         self._clock = clock
         self._crew = crew
-        self._tools = ToolSupport(clock)
+        self._tools = ToolList(clock)
+        self._unlisted_until = 0.0
         self._pool = HeldSessions(
             handshakes,
             clock,
@@ -63,15 +68,25 @@ class HeldSide:
         """Return what the upstream's own list says of a tool."""
         if not runs_tasks(await self.opened(caller, headers)):
             return FORBIDDEN
+        return (await self._tool(caller, tool, headers)).support
 
-        async def fetch() -> dict[str, str]:
-            return await tool_support_over(HeldChannel(self._pool, caller), headers)
-
-        return await self._tools.of(tool, fetch)
+    async def tool_schema(self, caller: Caller, tool: str, headers: Headers) -> bytes | None:
+        """Return a tool's raw input schema where it mirrors arguments in headers, as far as is known."""
+        if self._clock.monotonic() < self._unlisted_until:
+            return None
+        try:
+            return (await self._tool(caller, tool, headers)).schema
+        except GatewayError as wrong:
+            _log.info("the tools of an upstream are not known: %s", wrong)
+            self._unlisted_until = self._clock.monotonic() + FRESH
+            return None
 
     async def close(self) -> None:
         """End all sessions."""
         await self._pool.close()
+
+    async def _tool(self, caller: Caller, tool: str, headers: Headers) -> Tool:
+        return await self._tools.of(tool, lambda: tools_over(HeldChannel(self._pool, caller), headers))
 
     def _changed(self, one: Envelope) -> None:
         if one.method == TOOLS_CHANGED:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Final
 
 from gateway.bridge.requests import handshake_capabilities
@@ -16,6 +17,9 @@ from gateway.protocol.envelope import members
 from gateway.protocol.headers import JSON, LAST_EVENT_ID, SESSION, VERSION, Headers
 
 _MARK: Final = b"\0"
+# What is longer is not remembered: it would be a store for clients.
+_SHORT: Final = 64
+_SMALL: Final = 2048
 # Who is asking may stand in many headers; a header that merely differs costs a session of its own.
 _CREDENTIAL: Final = re.compile(
     r"auth|cookie|token|secret|credential|api-?key|access-?key|subscription-?key|tenant|user|account"
@@ -31,7 +35,7 @@ def session_key(caller: Caller, headers: Headers) -> bytes:
     """Return the name of the sessions that a call may use; nothing can be read out of it."""
     digest = hashlib.sha256()
     principal = b"" if caller.principal is None else b"p" + caller.principal.encode()
-    for part in (principal, handshake_capabilities(caller.capabilities), *_credentials(headers)):
+    for part in (principal, _shared(caller.capabilities), *_credentials(headers)):
         digest.update(len(part).to_bytes(8, "big") + part)
     return digest.digest()
 
@@ -67,6 +71,28 @@ def _credentials(headers: Headers) -> list[bytes]:
     found = [
         name.lower().encode() + _MARK + content.encode("utf-8", "surrogateescape")
         for name, content in headers
-        if _CREDENTIAL.search(name.lower()) and not _NO_CREDENTIAL.search(name.lower())
+        if (_is_credential(name) if len(name) <= _SHORT else _looks_secret(name))
     ]
     return sorted(found)
+
+
+@lru_cache(maxsize=1024)
+def _is_credential(name: str) -> bool:
+    return _looks_secret(name)
+
+
+def _looks_secret(name: str) -> bool:
+    lowered = name.lower()
+    return _CREDENTIAL.search(lowered) is not None and _NO_CREDENTIAL.search(lowered) is None
+
+
+def _shared(capabilities: bytes) -> bytes:
+    """Return what of a client's capabilities the upstream hears of."""
+    return (
+        _short_shared(capabilities) if len(capabilities) <= _SMALL else handshake_capabilities(capabilities)
+    )
+
+
+@lru_cache(maxsize=256)
+def _short_shared(capabilities: bytes) -> bytes:
+    return handshake_capabilities(capabilities)

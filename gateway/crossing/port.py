@@ -93,6 +93,10 @@ class Crossing(Protocol):
         """
         ...
 
+    async def tool_schema(self, caller: Caller, tool: str, headers: Headers) -> bytes | None:
+        """Return the raw `inputSchema` of a tool whose arguments headers must mirror, else `None`."""
+        ...
+
     async def close(self) -> None:
         """Let go of everything."""
         ...

@@ -72,10 +72,7 @@ class StatelessSide:
 
     async def listen(self, caller: Caller, wanted: Wanted, headers: Headers) -> AsyncGenerator[bytes, None]:
         """Yield an empty message once the upstream acknowledged, then what it tells of."""
-        children = Children(self._upstream)
-        # What a child tells of changes names no request: it has no other then.
-        own = None if self._over_http else await children.open(caller, headers)
-        road = own.carrier.road if own and isinstance(own.carrier, LinkCarrier) else self._road(caller)
+        road = self._road(caller)
         listener = Listener(wanted)
         stamp = StatelessChannel(road, caller, self._clock, self._crew).stamp
         subscription = Subscription(
@@ -91,13 +88,15 @@ class StatelessSide:
                 yield news
         finally:
             subscription.end()
-            if own is not None:
-                self._crew.spawn(own.carrier.end(), "end child")
 
     async def tool_support(self, caller: Caller, tool: str, headers: Headers) -> str:
         """Return `forbidden`: a client asks for no tasks in this era."""
         del caller, tool, headers
         return FORBIDDEN
+
+    async def tool_schema(self, caller: Caller, tool: str, headers: Headers) -> bytes | None:
+        """Return nothing: the upstream compares headers and arguments itself."""
+        del caller, tool, headers
 
     async def close(self) -> None:
         """End all children."""

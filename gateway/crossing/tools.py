@@ -1,4 +1,8 @@
-"""What an upstream says of tasks in its own tool list (2025-11-25 tasks, "Tool-Level Negotiation")."""
+"""What an upstream says of its tools in its own list, as far as the gateway must know it.
+
+Whether they run as tasks (2025-11-25 tasks, "Tool-Level Negotiation"), and which arguments a client
+mirrors in headers (2026-07-28 "Custom Headers").
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,32 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Final
 
+import msgspec
+
 from gateway.aio.clock import Clock
 from gateway.protocol.canonical import items
 from gateway.protocol.envelope import Envelope, dump, members, peek, request, response, text_of
 from gateway.protocol.errors import UpstreamLost
 from gateway.protocol.headers import Headers
+from gateway.protocol.mirror import annotated
 from gateway.protocol.splice import put_together
 from gateway.upstream.port import Channel
 
 FORBIDDEN: Final = "forbidden"
 _SUPPORTS: Final = (FORBIDDEN, "optional", "required")
 _PAGES: Final = 100
-_FRESH: Final = 60.0
+FRESH: Final = 60.0
 _IDENT: Final = "gateway-tools-%d"
 
-Ask = Callable[[str, bytes], Awaitable[Envelope]]
+
+class Tool(msgspec.Struct, frozen=True):
+    """One tool: its `taskSupport`, and its raw input schema where that mirrors arguments in headers."""
+
+    support: str
+    schema: bytes | None = None
+
+
+_NOTHING: Final = Tool(FORBIDDEN)
 
 
 def runs_tasks(result: bytes) -> bool:
@@ -36,34 +51,27 @@ async def tool_support_over(channel: Channel, headers: Headers) -> dict[str, str
 
     Raises `UpstreamLost` where the list cannot be had.
     """
-    number = 0
-
-    async def ask(method: str, params: bytes) -> Envelope:
-        nonlocal number
-        number += 1
-        message = request(dump(_IDENT % number), method, params)
-        async with aclosing(channel.exchange(message, headers)) as coming:
-            return await _last(channel, coming, headers)
-
-    return await listed(ask)
+    found = await tools_over(channel, headers)
+    return {name: tool.support for name, tool in found.items() if tool.support != FORBIDDEN}
 
 
-async def listed(ask: Ask) -> dict[str, str]:
-    """Return what `tool_support_over` returns; `ask` sends a request and returns its response."""
-    found: dict[str, str] = {}
+async def tools_over(channel: Channel, headers: Headers) -> dict[str, Tool]:
+    """Return the tools that a session lists, but for those of which there is nothing to know.
+
+    Raises `UpstreamLost` where the list cannot be had.
+    """
+    found: dict[str, Tool] = {}
     params = b"{}"
-    for _ in range(_PAGES):
-        answer = await ask("tools/list", params)
+    for number in range(_PAGES):
+        message = request(dump(_IDENT % number), "tools/list", params)
+        async with aclosing(channel.exchange(message, headers)) as coming:
+            answer = await _last(channel, coming, headers)
         if answer.result is None:
             words = text_of(members(answer.error).get("message")) or "an error"
             raise UpstreamLost(f"the upstream does not list its tools: {words[:200]}")
         page = members(answer.result)
-        for tool in items(page.get("tools")) or ():
-            parts = members(tool)
-            name = text_of(parts.get("name"))
-            support = text_of(members(parts.get("execution")).get("taskSupport"))
-            if name is not None and support in _SUPPORTS and support != FORBIDDEN:
-                found[name] = support
+        for raw in items(page.get("tools")) or ():
+            _note(members(raw), found)
         cursor = page.get("nextCursor")
         if cursor is None or text_of(cursor) is None:
             break
@@ -71,34 +79,46 @@ async def listed(ask: Ask) -> dict[str, str]:
     return found
 
 
-class ToolSupport:
-    """Remembers what an upstream's tools support, for a minute or until the list changes."""
+class ToolList:
+    """Remembers an upstream's tools, for a minute or until the list changes."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: dict[str, str] = {}
+        self._known: dict[str, Tool] = {}
         self._until = 0.0
         self._changes = 0
         self._asking = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"<ToolSupport {len(self._known)} tools>"
+        return f"<ToolList {len(self._known)} tools>"
 
     def forget(self) -> None:
         """Ask again the next time."""
         self._until = 0.0
         self._changes += 1
 
-    async def of(self, tool: str, fetch: Callable[[], Awaitable[dict[str, str]]]) -> str:
-        """Return what a tool supports; raise what `fetch` raises."""
+    async def of(self, tool: str, fetch: Callable[[], Awaitable[dict[str, Tool]]]) -> Tool:
+        """Return what is known of a tool; raise what `fetch` raises."""
         if self._clock.monotonic() >= self._until:
             async with self._asking:
                 if self._clock.monotonic() >= self._until:
                     before = self._changes
                     self._known = await fetch()
                     if before == self._changes:
-                        self._until = self._clock.monotonic() + _FRESH
-        return self._known.get(tool, FORBIDDEN)
+                        self._until = self._clock.monotonic() + FRESH
+        return self._known.get(tool, _NOTHING)
+
+
+def _note(parts: dict[str, msgspec.Raw], found: dict[str, Tool]) -> None:
+    name = text_of(parts.get("name"))
+    support = text_of(members(parts.get("execution")).get("taskSupport"))
+    schema = bytes(parts.get("inputSchema", b""))
+    tool = Tool(
+        support if support in _SUPPORTS else FORBIDDEN,
+        schema if any(annotated(schema)) else None,
+    )
+    if name is not None and tool != _NOTHING:
+        found[name] = tool
 
 
 async def _last(channel: Channel, coming: AsyncGenerator[bytes, None], headers: Headers) -> Envelope:

@@ -107,6 +107,11 @@ class Beginning:
         dialect = visit.served.dialects["c"]
         order = self._order(visit, dialect, TaskKey(scope, task_id), Ask(), making.channel)
         order.message, order.early = making.message, making.early
+
+        async def reach() -> Channel:
+            return making.channel
+
+        order.reach = reach
         order.answer_within = making.answer_within
         if making.hidden:
             order.new = _hide(order.new)

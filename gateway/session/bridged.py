@@ -16,7 +16,12 @@ from gateway.bridge.results import error_to_stateless, notification_for
 from gateway.protocol.codes import INTERNAL_ERROR
 from gateway.protocol.envelope import dump, error_response, members, refusal_response, response, text_of
 from gateway.protocol.errors import Refusal, StoreAway, UpstreamLost
-from gateway.protocol.stateless import TASKS_EXTENSION, missing_capability, missing_extension
+from gateway.protocol.stateless import (
+    TASKS_EXTENSION,
+    check_param_headers,
+    missing_capability,
+    missing_extension,
+)
 from gateway.service.early import Early
 from gateway.service.service import TaskService
 from gateway.session.asked import Asked, answer_with, in_its_codes
@@ -85,6 +90,7 @@ class Bridged:
         if policy.mode == "required" and not asked.declared:
             raise missing_extension(TASKS_EXTENSION)
         may = policy.mode != "forbidden" and asked.declared
+        await self._check_mirrored(asked)
         if await self._native(asked):
             crossing = asked.visit.served.crossing
             if not may or await crossing.runs_tasks(asked.headers):
@@ -97,6 +103,17 @@ class Bridged:
                 return answer_with(made)
             may = False
         return await self._call(asked, policy.inline_within / 1000 if may else None)
+
+    async def _check_mirrored(self, asked: Asked) -> None:
+        """Raise `Refusal` -32020 where headers that mirror arguments do not (2026-07-28 transports)."""
+        visit = asked.visit
+        if visit.inbound.verb != "POST" or visit.tool is None:
+            return
+        schema = await visit.served.crossing.tool_schema(asked.caller, visit.tool, asked.headers)
+        if schema is not None:
+            arguments = members(visit.request.params).get("arguments")
+            given = None if arguments is None else bytes(arguments)
+            check_param_headers(given, schema, visit.inbound.header)
 
     async def _native(self, asked: Asked) -> bool:
         """Tell whether a request goes to an upstream of its own era as it came."""
@@ -112,19 +129,26 @@ class Bridged:
             answers, state = answers_in(request)
             if state is not None:
                 return await decide(self._held.resume(asked, state, answers), asked)
-        channel = self._channel(asked)
+        channel = await self._channel(asked)
         early = self._service.early(to_handshake(request.raw), channel, asked.headers)
         until = None if window is None else self._clock.monotonic() + window
         return await decide(self._talk(Talk(asked, early, answers, until)), asked)
 
-    def _channel(self, asked: Asked) -> Channel:
-        drive = asked.visit.request.method == "tools/call"
-        return asked.visit.served.crossing.channel(asked.caller, drive=drive)
+    async def _channel(self, asked: Asked) -> Channel:
+        """Return the channel for a call; what its upstream runs as a task only is driven as one there."""
+        crossing, tool = asked.visit.served.crossing, asked.visit.tool
+        support = "forbidden"
+        if tool is not None:
+            support = await crossing.tool_support(asked.caller, tool, asked.headers)
+        # A stateless upstream decides by itself: what it makes a task of is driven.
+        native = await crossing.era(asked.headers) == "stateless"
+        return crossing.channel(asked.caller, drive=support == "required" or native)
 
     async def _task_at_once(self, asked: Asked) -> bytes | None:
         """Make a task before anything is sent; `None` where it cannot be one and need not be."""
         message = to_handshake(asked.visit.request.raw)
-        made = self._beginning.make(asked.visit, Making(self._channel(asked), message))
+        channel = await self._channel(asked)
+        made = self._beginning.make(asked.visit, Making(channel, message))
         try:
             running = await asyncio.shield(self._held.spawn(made, "make"))
         except (StoreAway, Refusal) as wrong:

@@ -28,7 +28,7 @@ async def play(scene: Scene) -> None:
     client = Client(scene.url, elicitation_handler=elicit, progress_handler=step, sampling_handler=sample)
     async with client:
         scene.tell(version=client.initialize_result.protocolVersion)
-        if scene.scene in {"plain", "plain_input", "progress"}:
+        if scene.scene.startswith("plain") or scene.scene == "progress":
             _result(scene, await client.call_tool(scene.tool, scene.arguments, raise_on_error=False))
         else:
             await _task(client, scene)

@@ -21,6 +21,7 @@ from tests.tools import npm_program
 
 RELATED = "io.modelcontextprotocol/related-task"
 PACKAGE = "@modelcontextprotocol/inspector"
+POLL = 0.3
 QUIET = ["--format", "json", "--stored-auth-only"]
 
 
@@ -64,7 +65,7 @@ async def play(scene: Scene) -> None:
     name = f"{scene.scene}-{era}"
     made = await _do(name, "connect", "--transport", "http", "--era", era, scene.url)
     scene.tell(version=made["protocolEra"])
-    plain = scene.scene == "plain_input"
+    plain = scene.scene.startswith("plain")
     call = ["tools/call", *([] if plain else ["--task"]), scene.tool, json.dumps(scene.arguments)]
     if scene.scene == "cancel":
         await _cancel(scene, name, call, era)
@@ -92,6 +93,7 @@ async def _cancel(scene: Scene, name: str, call: list[str], era: str) -> None:
     while not working:
         tasks = (await _do(other, "tasks/list"))["tasks"]
         working = [task["taskId"] for task in tasks if task["status"] == "working"]
+        await asyncio.sleep(POLL)
     scene.tell(dialect="B")
     scene.saw("working")
     await _do(other, "tasks/cancel", working[-1])

@@ -30,7 +30,7 @@ async def play(scene: Scene) -> None:
     ):
         welcome = await session.initialize()
         scene.tell(version=welcome.protocolVersion)
-        if scene.scene in {"plain", "plain_input"}:
+        if scene.scene.startswith("plain"):
             _result(scene, await session.call_tool(scene.tool, scene.arguments))
         elif scene.scene == "progress":
             await _progress(session, scene)

@@ -5,16 +5,36 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
+import anyio
+from anyio.abc import TaskGroup
 from mcp import types
 from mcp.server.experimental.task_context import ServerTaskContext
+from mcp.server.experimental.task_support import TaskSupport
 from mcp.shared.exceptions import McpError
 
 from tests.fixture_servers import common_tools, mcp1_server, serving
 from tests.fixture_servers.contents import Contents, Json, RpcFailed
 
 ONLY = "only_as_task"
+GROUP: ContextVar[TaskGroup] = ContextVar("GROUP")
+
+
+@asynccontextmanager
+async def _run(_: TaskSupport) -> AsyncGenerator[None]:
+    async with anyio.create_task_group() as group:
+        GROUP.set(group)
+        yield
+        group.cancel_scope.cancel()
+
+
+# The package keeps one group for all sessions, which the first session that ends takes away.
+TaskSupport.run = _run
+TaskSupport.task_group = property(lambda _: GROUP.get())
 
 
 class Call(mcp1_server.Call):

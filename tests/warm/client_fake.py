@@ -118,7 +118,11 @@ class Fake:
             self.sessions.add(session)
             result: Message = {
                 "protocolVersion": params["protocolVersion"],
-                "capabilities": {"logging": {}, "tools": {}, "tasks": {"tools": {"call": self.tasks_known}}},
+                "capabilities": {
+                    "logging": {},
+                    "tools": {},
+                    "tasks": {"tools": {"call": self.tasks_known}},
+                },
             }
             result["serverInfo"] = {"name": "fake", "version": "1"}
             return web.json_response(answer(ident, result), headers={"Mcp-Session-Id": session})
@@ -284,21 +288,33 @@ def related(call: Call) -> Message:
 
 @contextlib.asynccontextmanager
 async def fake() -> AsyncGenerator[Fake]:
-    """Serve on a free port of this machine."""
+    """Serve dialect A on a free port of this machine."""
     server = Fake()
+    async with serving(server.post, server.get, server.delete) as url:
+        server.url = url
+        try:
+            yield server
+        finally:
+            for call in server.calls.values():
+                if call.work is not None:
+                    call.work.cancel()
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@contextlib.asynccontextmanager
+async def serving(post: Handler, get: Handler, delete: Handler) -> AsyncGenerator[str]:
+    """Serve an endpoint on a free port of this machine and yield its URL."""
     app = web.Application()
-    app.router.add_post("/mcp", server.post)
-    app.router.add_get("/mcp", server.get)
-    app.router.add_delete("/mcp", server.delete)
+    app.router.add_post("/mcp", post)
+    app.router.add_get("/mcp", get)
+    app.router.add_delete("/mcp", delete)
     runner = web.AppRunner(app, shutdown_timeout=0.02)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
     try:
-        yield server
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
     finally:
-        for call in server.calls.values():
-            if call.work is not None:
-                call.work.cancel()
         await runner.cleanup()

@@ -56,7 +56,7 @@ def to_url(url: str, **more: Any) -> UrlOptions:
     return UrlOptions(name="x", url=url, **more)
 
 
-def tool(name: str, ident: int | str = 1, **arguments: object) -> bytes:
+def tool(name: str, ident: int | str = 1, /, **arguments: object) -> bytes:
     params = {"name": name, "arguments": arguments}
     return json.dumps({"jsonrpc": "2.0", "id": ident, "method": "tools/call", "params": params}).encode()
 
@@ -69,6 +69,7 @@ async def say(channel: Channel, message: bytes, headers: Headers = NO_HEADERS) -
 async def call(
     crossing: UpstreamCrossing,
     name: str,
+    /,
     caller: Caller = ALICE,
     ident: int | str = 1,
     headers: Headers = NO_HEADERS,

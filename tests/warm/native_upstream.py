@@ -50,8 +50,8 @@ async def ask(context: Context, params: types.CallToolRequestParams) -> Any:
     if "roots" in answers:
         return said(f"{params.request_state}: {answers['roots'].roots[0].uri}")
     if "name" in answers:
-        name = (answers["name"].content or {}).get("name", answers["name"].action)
-        return asks({"roots": {"method": "roots/list"}}, name)
+        given: Json = answers["name"].content or {}
+        return asks({"roots": {"method": "roots/list"}}, str(given.get("name", answers["name"].action)))
     return asks({"name": ASK_NAME}, None)
 
 
@@ -88,13 +88,8 @@ def said(text: str) -> types.CallToolResult:
 
 
 def asks(entries: Json, state: str | None) -> types.InputRequiredResult:
-    return types.InputRequiredResult.model_validate(
-        {
-            "resultType": "input_required",
-            "inputRequests": entries,
-            **({"requestState": state} if state else {}),
-        }
-    )
+    found: Json = {"resultType": "input_required", "inputRequests": entries}
+    return types.InputRequiredResult.model_validate({**found, "requestState": state} if state else found)
 
 
 async def call_tool(context: Context, params: types.CallToolRequestParams) -> Any:

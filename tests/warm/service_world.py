@@ -302,6 +302,6 @@ async def followed(replica: Replica, task_id: str, after: str | None = None) -> 
     """Follow a task to its end and return its news."""
     async with (
         asyncio.timeout(WAIT),
-        aclosing(replica.service.follow(TaskKey(ALICE, task_id), after)) as news,
+        aclosing(replica.service.readers.follow(TaskKey(ALICE, task_id), after)) as news,
     ):
         return [item async for item in news if item is not None]

@@ -36,6 +36,7 @@ class SessionServer:
     sessionless: bool = False
     answers_get: bool = True
     away: bool = False
+    cut_lists: bool = False
     play_instead: Play | None = None
     heard: list[tuple[str, Json]] = field(default_factory=list[tuple[str, Json]])
     results: dict[str, Json] = field(default_factory=dict[str, Json])
@@ -139,7 +140,7 @@ class SessionServer:
         result: Json = {"content": [{"type": "text", "text": name}]}
         if name == "slow":
             await self.go_on.wait()
-        if name == "cut":
+        if name == "cut" or (self.cut_lists and message["method"] == "tools/list"):
             writer.close()
             return
         if message["method"] in self.results:
@@ -148,9 +149,7 @@ class SessionServer:
             writer.write(stream_head())
             for level in ("debug", "info", "error"):
                 params = {"level": level, "data": level}
-                writer.write(
-                    event({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
-                )
+                writer.write(event({"jsonrpc": "2.0", "method": "notifications/message", "params": params}))
             writer.write(event({"jsonrpc": "2.0", "id": message["id"], "result": result}) + b"0\r\n\r\n")
             return
         writer.write(plain(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()))

@@ -59,7 +59,7 @@ async def test_json_says_what_failed_on_stdout_only() -> None:
         (web.Response(text="data: {oops\n\n", content_type="text/event-stream"), "what is not JSON-RPC"),
         (web.Response(text="event: error\ndata: x\n\n", content_type="text/event-stream"), "error event"),
         (
-            web.json_response({"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": "1999-01-01"}}),
+            web.json_response({"jsonrpc": "2.0", "id": 2, "result": {"protocolVersion": "1999-01-01"}}),
             "the server speaks protocol version '1999-01-01'",
         ),
     ],
@@ -67,10 +67,24 @@ async def test_json_says_what_failed_on_stdout_only() -> None:
 async def test_no_way_in_is_exit_code_2_and_said_in_words(
     server: Fake, answer: web.Response, words: str
 ) -> None:
+    server.refuse_method = "initialize"
     server.refusals = [answer]
     ran = await client("call", server.url, "slow")
     assert ran.code == 2
     assert words in ran.err
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(401, "wants credentials (401)"), (403, "refuses this (403)")]
+)
+async def test_missing_credentials_are_said_at_the_first_request(
+    server: Fake, status: int, words: str
+) -> None:
+    server.refusals = [web.Response(status=status)]
+    ran = await client("call", server.url, "slow")
+    assert ran.code == 2
+    assert words in ran.err
+    assert server.methods() == ["server/discover"]
 
 
 async def test_an_unknown_session_is_said_to_be_one(server: Fake) -> None:

@@ -213,8 +213,10 @@ async def test_the_session_is_ended_when_nothing_was_left(server: Fake) -> None:
     server.go.set()
     await client("call", server.url, "slow", "--task")
     assert server.sessions == server.ended
-    first, *others = server.headers
-    assert "mcp-session-id" not in first
+    probe, first, *others = server.headers
+    assert probe["mcp-method"] == "server/discover"
+    assert "mcp-session-id" not in {**probe, **first}
+    assert "mcp-method" not in {**first, **others[0]}
     assert all(h["mcp-session-id"] in server.sessions for h in others)
     assert {h["mcp-protocol-version"] for h in others} == {"2025-11-25"}
 

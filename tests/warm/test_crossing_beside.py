@@ -198,14 +198,13 @@ async def test_listening_goes_on_in_a_new_session_when_the_upstream_forgot_the_o
 
 
 async def test_listening_ends_where_the_upstream_stays_away() -> None:
-    async with session_server() as server:
-        async with crossing_to(to_url(server.raw.url), LeapClock()) as crossing:
-            stream = await listening(crossing, Wanted(tools=True), BOB)
-            await call(crossing, "t")
-            waiting = asyncio.ensure_future(anext(stream))
-            await _gone(server)
-            with pytest.raises(UpstreamLost):
-                await waiting
+    async with session_server() as server, crossing_to(to_url(server.raw.url), LeapClock()) as crossing:
+        stream = await listening(crossing, Wanted(tools=True), BOB)
+        waiting = asyncio.ensure_future(anext(stream))
+        server.away = True
+        server.restart()
+        with pytest.raises(UpstreamLost):
+            await waiting
 
 
 async def test_tool_support_is_read_over_all_pages_and_again_when_the_list_changes() -> None:
@@ -216,12 +215,16 @@ async def test_tool_support_is_read_over_all_pages_and_again_when_the_list_chang
         {"name": "odd", "execution": {"taskSupport": 7}},
     ]
     async with session_server() as server, crossing_to(to_url(server.raw.url)) as crossing:
-        server.capabilities = {"tools": {"listChanged": True}, "tasks": {"requests": {"tools": {"call": {}}}}}
+        server.capabilities = {
+            "tools": {"listChanged": True},
+            "tasks": {"requests": {"tools": {"call": {}}}},
+        }
         server.results["tools/list"] = {"tools": tools}
         names = ("must", "may", "never", "odd", "unknown")
         found = [await crossing.tool_support(ASKED, name, []) for name in names]
         assert found == ["required", "optional", "forbidden", "forbidden", "forbidden"]
         assert len(server.of("tools/list")) == 1
+        assert await crossing.tool_schema(ASKED, "may", []) is None
         server.results["tools/list"] = {"tools": []}
         server.say(TOOLS)
         server.say({"id": "p", "method": "ping"})
@@ -233,3 +236,27 @@ async def test_tool_support_is_read_over_all_pages_and_again_when_the_list_chang
         await until(lambda: len(server.answers()) == 2)
         assert await crossing.tool_support(ASKED, "may", []) == "optional"
         assert len(server.of("tools/list")) == 2 + 100
+
+
+async def test_schemas_are_known_where_they_mirror_arguments() -> None:
+    mirrored = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}
+    tools: list[dict[str, Any]] = [
+        {"name": "mirrors", "inputSchema": mirrored},
+        {"name": "plain", "inputSchema": {"type": "object"}},
+    ]
+    async with session_server() as server, crossing_to(to_url(server.raw.url)) as crossing:
+        server.results["tools/list"] = {"tools": tools}
+        found = await crossing.tool_schema(ALICE, "mirrors", [])
+        assert found is not None
+        assert json.loads(found) == mirrored
+        assert await crossing.tool_schema(ALICE, "plain", []) is None
+        assert len(server.of("tools/list")) == 1
+
+
+async def test_a_list_that_cannot_be_had_is_no_failure_of_who_asks_for_a_schema() -> None:
+    async with session_server() as server, crossing_to(to_url(server.raw.url)) as crossing:
+        await call(crossing, "t")
+        server.cut_lists = True
+        for _ in range(3):
+            assert await crossing.tool_schema(ALICE, "t", []) is None
+        assert len(server.of("tools/list")) == 1

@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
+from gateway.crossing.port import Wanted
 from gateway.protocol.errors import UpstreamLost
 from gateway.upstream.options import CommandOptions
+from tests.upstreams import fixture_command
 from tests.warm.crossing_world import ALICE, call, crossing_to, say, to_url, tool, words
 from tests.warm.raw_servers import Play, plain, says, serve
 from tests.warm.session_server import session_server
 from tests.warm.test_upstream_real import SERVER, serving
 
 CHILD = str(Path(__file__).with_name("crossing_child.py"))
-DISCOVERED = {
+DISCOVERED: dict[str, Any] = {
     "resultType": "complete",
     "supportedVersions": ["2026-07-28"],
     "capabilities": {"tools": {}},
@@ -76,6 +78,15 @@ async def test_the_answer_to_discover_tells_the_era(play: Play, era: str) -> Non
         assert meta["io.modelcontextprotocol/clientCapabilities"] == {}
 
 
+async def test_a_stateless_server_tells_whether_it_has_tasks() -> None:
+    has: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    has_not: dict[str, Any] = {"tasks": {}}
+    for capabilities, runs in [(has, True), (has_not, False)]:
+        play = answers(result={**DISCOVERED, "capabilities": capabilities})
+        async with serve(play) as server, crossing_to(to_url(server.url)) as crossing:
+            assert await crossing.runs_tasks([]) is runs
+
+
 @pytest.mark.parametrize(
     "status", ["401 Unauthorized", "403 Forbidden", "503 Service Unavailable", "302 Found"]
 )
@@ -121,9 +132,7 @@ async def _stateless(request: Any, writer: asyncio.StreamWriter) -> None:
     else:
         body = {"error": {"code": -32601, "message": "Method not found"}}
     status = "404 Not Found" if "error" in body else "200 OK"
-    writer.write(
-        plain(json.dumps({"jsonrpc": "2.0", "id": message.get("id"), **body}).encode(), status)
-    )
+    writer.write(plain(json.dumps({"jsonrpc": "2.0", "id": message.get("id"), **body}).encode(), status))
 
 
 async def test_a_server_of_both_eras_counts_as_stateless() -> None:
@@ -171,3 +180,15 @@ async def test_a_child_that_does_not_know_discover_is_of_the_handshake_era(manne
         assert words(await say(channel, tool("pid"))).isdigit()
 
 
+async def test_listening_to_a_child_of_the_stateless_era_hears_of_what_calls_do_there() -> None:
+    command = tuple(fixture_command("mcp2", "stdio"))
+    watched = Wanted(tools=True, uris=["test://watched"])
+    async with crossing_to(CommandOptions(name="x", command=command)) as crossing:
+        stream = crossing.listen(ALICE, watched, [])
+        async with asyncio.timeout(30):
+            assert await anext(stream) == b""
+            assert words(await call(crossing, "touch")) == "Told."
+            assert json.loads(await anext(stream))["params"] == {"uri": "test://watched"}
+            await call(crossing, "add_tool", name="new")
+            assert json.loads(await anext(stream))["method"] == "notifications/tools/list_changed"
+        await stream.aclose()

@@ -155,10 +155,10 @@ async def test_I11_a_call_that_is_left_tells_the_upstream_nothing_until_it_is_ca
     async with session_server() as server, crossing_to(to_url(server.raw.url)) as crossing:
         channel = crossing.channel(ASKED, drive=False)
         async with aclosing(channel.exchange(tool("slow", "mine"), [])) as coming:
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.2):
-                    await anext(coming)
-        (asked,) = await server.came("tools/call")
+            waiting = asyncio.ensure_future(anext(coming))
+            (asked,) = await server.came("tools/call")
+            waiting.cancel()
+            await asyncio.wait([waiting])
         assert server.of("notifications/cancelled") == []
         await channel.send(CANCEL, [])
         (cancelled,) = server.of("notifications/cancelled")
@@ -216,3 +216,19 @@ async def test_what_the_upstream_says_of_itself_is_asked_once() -> None:
         assert await crossing.tool_support(ALICE, "t", []) == "forbidden"
         assert server.opened == 1
         assert server.of("tools/list") == []
+
+
+async def test_I10_calls_that_are_left_at_any_moment_keep_no_session_taken() -> None:
+    async with session_server() as server, crossing_to(to_url(server.raw.url), max_sessions=2) as crossing:
+        for steps in range(60):
+            calls = [
+                asyncio.ensure_future(call(crossing, "logs", who, log))
+                for log, who in enumerate((ALICE, ASKED, Caller("alice", log_level="debug")))
+            ]
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            for one in calls:
+                one.cancel()
+            await asyncio.wait(calls)
+        for name in ("one", "two", "three"):
+            assert words(await call(crossing, "t", Caller(name))) == "t"

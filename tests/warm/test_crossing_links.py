@@ -1,300 +1,155 @@
-"""Sessions of handshake-era clients with stateless upstreams: the `mcp` package's, and scripted ones."""
+"""Held sessions that are links: a child for each call at a time, taken in turn, made again when dead."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import os
+import signal
+import sys
+from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 
-from gateway.aio.clock import SystemClock
-from gateway.aio.spawn import Crew
-from gateway.crossing.stateless_link import StatelessLink
-from gateway.crossing.stateless_links import StatelessLinks
+from gateway.crossing.port import Caller, Wanted
 from gateway.protocol.errors import Refusal, UpstreamLost
-from gateway.upstream.auto import build
-from gateway.upstream.options import UrlOptions
-from tests.warm.native_world import (
-    HEADERS,
-    Json,
-    answer,
-    call,
-    cancelled,
-    event,
-    first,
-    message,
-    real,
-    scripted,
-    tool,
-)
-from tests.warm.raw_servers import LeapClock, Request, serve, stream_head, until
+from gateway.upstream.options import CommandOptions
+from tests.warm.crossing_world import ALICE, ASKED, BOB, call, crossing_to, say, tool, words
+from tests.warm.raw_servers import until
+from tests.warm.service_world import HandClock
 
-URI = "file:///a"
-INITIALIZE = json.dumps(
-    {
-        "jsonrpc": "2.0",
-        "id": 0,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {"elicitation": {}, "roots": {"listChanged": True}},
-            "clientInfo": {"name": "t", "version": "1"},
-        },
-    }
-).encode()
+COMMAND = (sys.executable, str(Path(__file__).with_name("crossing_child.py")), "refuses")
 
 
-@pytest.fixture(params=["http", "stdio"])
-async def links(request: pytest.FixtureRequest) -> AsyncGenerator[StatelessLinks]:
-    async with real(request.param) as upstream, Crew("test") as crew:
-        made = StatelessLinks(upstream, SystemClock(), crew)
-        yield made
-        await made.close()
+def children(max_links: int = 100) -> CommandOptions:
+    return CommandOptions(name="x", command=COMMAND, stop_grace=0.5, max_links=max_links)
 
 
-async def opened(links: StatelessLinks, tag: str = "t") -> StatelessLink:
-    link, raw = await links.open(tag, INITIALIZE, HEADERS)
-    assert "result" in json.loads(raw)
-    return link
+def answer(action: str) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": "q", "result": {"action": action}}).encode()
 
 
-async def test_initialize_is_answered_from_discovery(links: StatelessLinks) -> None:
-    _, raw = await links.open("t", INITIALIZE, HEADERS)
-    found = json.loads(raw)
-    assert found["id"] == 0
-    assert found["result"]["protocolVersion"] == "2025-06-18"
-    assert found["result"]["serverInfo"] == {"name": "stateless", "version": "1.0"}
-    assert found["result"]["instructions"] == "Ask."
-    assert found["result"]["capabilities"]["tools"] == {"listChanged": True}
+async def test_calls_of_one_caller_never_share_a_child_at_the_same_time() -> None:
+    counts: list[int] = []
+    async with crossing_to(children(), max_sessions=3, counts=counts) as crossing:
+        found = await asyncio.gather(*(call(crossing, "alone", ident=n) for n in range(6)))
+        assert all(words(one).isdigit() for one in found)
+        assert [one[-1]["id"] for one in found] == list(range(6))
+        assert max(counts) <= 3
 
 
-async def test_calls_of_one_session_run_side_by_side(links: StatelessLinks) -> None:
-    link = await opened(links)
-    one, other = await asyncio.gather(call(link, tool(1, "count", 5)), call(link, tool(2, "count", "p")))
-    assert [step["params"] for step in one[:-1]] == [
-        {"progressToken": 5, "progress": number, "total": 3} for number in (1, 2, 3)
-    ]
-    assert [step["params"]["progressToken"] for step in other[:-1]] == ["p"] * 3
-    assert one[-1]["id"] == 1
-    assert one[-1]["result"]["content"] == [{"type": "text", "text": "counted"}]
-    assert "resultType" not in one[-1]["result"]
-    assert other[-1]["id"] == 2
-    assert link.idle() >= 0
+async def test_one_call_after_another_uses_one_child_and_another_caller_another() -> None:
+    async with crossing_to(children()) as crossing:
+        pids = [words(await call(crossing, "pid", who)) for who in (ALICE, ALICE, BOB, ALICE, BOB)]
+        assert pids[0] == pids[1] == pids[3]
+        assert pids[2] == pids[4] != pids[0]
 
 
-async def test_what_the_upstream_wants_of_the_client_is_a_server_request(links: StatelessLinks) -> None:
-    link = await opened(links)
-    coming = link.exchange(tool("a", "ask"), HEADERS)
-    asked = await first(coming)
-    assert asked["method"] == "elicitation/create"
-    assert asked["params"]["message"] == "Your name?"
-    await link.send(answer(asked, {"action": "accept", "content": {"name": "Ada"}}), HEADERS)
-    then = await first(coming)
-    assert then["method"] == "roots/list"
-    assert then["id"] != asked["id"]
-    await link.send(answer(then, {"roots": [{"uri": "file:///r"}]}), HEADERS)
-    assert (await first(coming))["result"]["content"][0]["text"] == "Ada: file:///r"
-    with pytest.raises(StopAsyncIteration):
-        await anext(coming)
+async def test_the_exchanges_of_one_channel_have_the_same_child_even_at_the_same_time() -> None:
+    async with crossing_to(children()) as crossing:
+        channel = crossing.channel(ASKED, drive=False)
+        async with aclosing(channel.exchange(tool("ask", "a"), [])) as asking:
+            assert json.loads(await anext(asking))["method"] == "elicitation/create"
+            pinging = asyncio.ensure_future(say(channel, tool("pid", "b")))
+            other = words(await call(crossing, "pid", ASKED))
+            await channel.send(answer("accept"), [])
+            pid, action = words([json.loads(await anext(asking))]).split()
+            assert action == "accept"
+            assert pid != other
+        # The child read the second request while it waited for the answer, and let it be.
+        pinging.cancel()
+        assert words(await say(channel, tool("pid", "c"))) == pid
 
 
-async def test_any_replica_makes_the_link_anew_from_initialize_I6(links: StatelessLinks) -> None:
-    link = await links.find("never opened here", INITIALIZE, HEADERS)
-    assert link is not None
-    assert await links.find("never opened here", None, HEADERS) is link
-    assert await links.find("nor anywhere", None, HEADERS) is None
-    (found,) = await call(link, tool(1, "who"))
-    meta = found["result"]["structuredContent"]["meta"]
-    assert meta["io.modelcontextprotocol/clientInfo"] == {"name": "t", "version": "1"}
-    assert meta["io.modelcontextprotocol/clientCapabilities"]["elicitation"] == {}
-    await links.drop("never opened here")
-    assert not link.alive
-    with pytest.raises(UpstreamLost, match="was ended"):
-        await call(link, tool(1, "who"))
+async def test_I10_a_call_waits_for_its_turn_where_no_more_children_may_be_started() -> None:
+    async with crossing_to(children(), max_sessions=1) as crossing:
+        channel = crossing.channel(ASKED, drive=False)
+        async with aclosing(channel.exchange(tool("ask"), [])) as asking:
+            await anext(asking)
+            waiting = asyncio.ensure_future(call(crossing, "pid", ASKED))
+            with pytest.raises(Refusal) as caught:
+                await call(crossing, "pid", BOB)
+            assert (caught.value.code, caught.value.status) == (-32029, 503)
+            assert not waiting.done()
+            await channel.send(answer("decline"), [])
+            pid = words([json.loads(await anext(asking))]).split()[0]
+        assert words(await waiting) == pid
+        assert words(await call(crossing, "pid", BOB)) != pid
 
 
-async def test_what_is_about_the_session_is_answered_by_the_link(links: StatelessLinks) -> None:
-    link = await opened(links)
-    assert await call(link, message("p", "ping")) == [{"jsonrpc": "2.0", "id": "p", "result": {}}]
-    (refused,) = await call(link, message(2, "logging/setLevel", level="loud"))
-    assert refused["error"]["code"] == -32602
-    assert (await call(link, message(3, "logging/setLevel", level="info")))[0]["result"] == {}
-    (found,) = await call(link, tool(4, "who"))
-    meta = found["result"]["structuredContent"]["meta"]
-    assert meta["io.modelcontextprotocol/logLevel"] == "info"
+async def test_I10_a_call_does_not_wait_for_its_turn_for_ever() -> None:
+    async with crossing_to(children(), max_sessions=1, start_timeout=1.0) as crossing:
+        channel = crossing.channel(ASKED, drive=False)
+        async with aclosing(channel.exchange(tool("ask"), [])) as asking:
+            await anext(asking)
+            with pytest.raises(Refusal) as caught:
+                await call(crossing, "pid", ASKED)
+            assert caught.value.status == 503
 
 
-async def test_changes_come_to_the_listener(links: StatelessLinks) -> None:
-    link = await opened(links)
-    assert (await call(link, message(1, "resources/subscribe", uri=URI)))[0]["result"] == {}
-    heard = link.listen()
-    assert (await call(link, tool(2, "touch", uri=URI)))[-1]["result"]["content"]
-    found = [await first(heard), await first(heard)]
-    assert [one["method"] for one in found] == [
-        "notifications/tools/list_changed",
-        "notifications/resources/updated",
-    ]
-    assert found[1]["params"] == {"uri": URI}
-    assert (await call(link, message(3, "resources/unsubscribe", uri=URI)))[0]["result"] == {}
-    await call(link, tool(4, "touch", uri=URI))
-    await call(link, tool(5, "touch", uri="file:///b"))
-    assert [(await first(heard))["method"] for _ in range(2)] == ["notifications/tools/list_changed"] * 2
-    newer = link.listen()
-    waiting = asyncio.get_running_loop().create_task(anext(newer, None))
-    with pytest.raises(StopAsyncIteration):
-        await anext(heard)
-    await link.close()
-    assert await waiting is None
+async def test_the_bound_of_the_upstream_counts_too() -> None:
+    async with crossing_to(children(max_links=1)) as crossing:
+        pid = words(await call(crossing, "pid", ALICE))
+        assert words(await call(crossing, "pid", BOB)) != pid
 
 
-async def test_a_cancelled_call_ends_here_and_there(links: StatelessLinks) -> None:
-    link = await opened(links)
-    coming = link.exchange(tool(1, "never", 1), HEADERS)
-    assert (await first(coming))["method"] == "notifications/progress"
-    await link.send(cancelled(1, reason="enough"), HEADERS)
-    final = await first(coming)
-    assert final["id"] == 1
-    assert final["error"] == {"code": -32603, "message": "The request was cancelled: enough"}
-    async with asyncio.timeout(10):
-        while (await call(link, tool(2, "who")))[0]["result"]["structuredContent"]["ended"] != ["never"]:
-            pass
+async def test_a_dead_child_is_replaced_for_the_next_call() -> None:
+    counts: list[int] = []
+    async with crossing_to(children(), counts=counts) as crossing:
+        pid = int(words(await call(crossing, "pid")))
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: counts == [1, 0])
+        found = words(await call(crossing, "pid"))
+        assert int(found) != pid
 
 
-async def test_a_client_on_a_pipe_gets_all_through_the_listener(links: StatelessLinks) -> None:
-    link = await opened(links)
-    heard = link.listen()
-    await link.send(tool(1, "count", 1), HEADERS)
-    assert [(await first(heard)).get("id") for _ in range(4)] == [None, None, None, 1]
-    await link.settled()
-    link.keep(b'{"jsonrpc":"2.0","id":9,"result":{}}')
-    assert (await first(heard))["id"] == 9
+async def test_I3_a_call_in_which_the_child_dies_is_not_sent_again() -> None:
+    counts: list[int] = []
+    async with crossing_to(children(), counts=counts) as crossing:
+        with pytest.raises(UpstreamLost):
+            await call(crossing, "die")
+        await until(lambda: counts == [1, 0])
+        assert words(await call(crossing, "pid")).isdigit()
 
 
-def discovery(body: Json, request: Request) -> Json | None:
-    if body["method"] == "server/discover":
-        return {
-            "result": {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {}}
-        }
-    return (
-        None if body["method"] == "tools/call" else {"error": {"code": -32601, "message": "no such method"}}
-    )
+async def test_I8_an_idle_child_is_ended() -> None:
+    clock, counts = HandClock(), list[int]()
+    async with crossing_to(children(), clock, idle=40, counts=counts) as crossing:
+        pid = int(words(await call(crossing, "pid")))
+        for _ in range(5):
+            await clock.slept_on()
+            clock.move(10)
+        await until(lambda: counts == [1, 0])
+        await until(lambda: not Path(f"/proc/{pid}").exists())
 
 
-@asynccontextmanager
-async def scripted_links(
-    play: object, **more: object
-) -> AsyncGenerator[tuple[StatelessLinks, list[Request]]]:
-    async with serve(play) as server, Crew("test") as crew:  # pyright: ignore[reportArgumentType]
-        upstream = build(UrlOptions(name="x", url=server.url), SystemClock())
-        made = StatelessLinks(upstream, **{"clock": SystemClock(), "crew": crew, **more})  # pyright: ignore[reportArgumentType]
-        try:
-            yield made, server.requests
-        finally:
-            await made.close()
-            await upstream.close()
+async def test_a_change_that_comes_in_a_call_goes_to_listeners_and_not_to_the_caller() -> None:
+    async with crossing_to(children()) as crossing:
+        stream = crossing.listen(ALICE, Wanted(tools=True, uris=["test://a"]), [])
+        assert await anext(stream) == b""
+        assert len(await call(crossing, "change")) == 1
+        assert json.loads(await anext(stream))["method"] == "notifications/tools/list_changed"
+        await stream.aclose()
 
 
-async def test_an_upstream_without_subscriptions_refuses_them_and_serves_on() -> None:
-    async with scripted_links(scripted(discovery)) as (links, _):
-        link = await opened(links)
-        (refused,) = await call(link, message(1, "resources/subscribe", uri=URI))
-        assert refused["error"] == {"code": -32601, "message": "no such method"}
-        heard = link.listen()
-        waiting = asyncio.get_running_loop().create_task(anext(heard, None))
-        assert (await call(link, message(2, "ping")))[0]["result"] == {}
-        assert not waiting.done()
-        await link.close()
-        assert await waiting is None
+async def test_a_listener_goes_on_with_a_new_child_when_its_child_dies() -> None:
+    async with crossing_to(children()) as crossing:
+        pid = int(words(await call(crossing, "pid")))
+        stream = crossing.listen(ALICE, Wanted(tools=True), [])
+        assert await anext(stream) == b""
+        os.kill(pid, signal.SIGKILL)
+        # What changed meanwhile nobody knows.
+        assert json.loads(await anext(stream))["method"] == "notifications/tools/list_changed"
+        assert int(words(await call(crossing, "pid"))) != pid
+        await stream.aclose()
 
 
-async def test_what_is_not_acknowledged_is_refused() -> None:
-    async def play(request: Request, writer: asyncio.StreamWriter) -> None:
-        body = json.loads(request.body)
-        if body["method"] == "server/discover":
-            await scripted(discovery)(request, writer)
-            return
-        kept = {"notifications": {"toolsListChanged": True}}
-        writer.write(stream_head())
-        writer.write(event({"method": "notifications/subscriptions/acknowledged", "params": kept}))
-
-    async with scripted_links(play) as (links, requests):
-        link = await opened(links)
-        (refused,) = await call(link, message(1, "resources/subscribe", uri=URI))
-        assert refused["error"]["code"] == -32602
-        wanted = json.loads(requests[-1].body)["params"]["notifications"]
-        assert wanted["resourceSubscriptions"] == [URI]
-        assert requests[-1].headers["mcp-method"] == "subscriptions/listen"
-        assert requests[-1].headers["mcp-protocol-version"] == "2026-07-28"
-
-
-async def test_a_subscription_that_is_cut_is_opened_again() -> None:
-    async def play(request: Request, writer: asyncio.StreamWriter) -> None:
-        body = json.loads(request.body)
-        if body["method"] == "server/discover":
-            await scripted(discovery)(request, writer)
-            return
-        meta = {"_meta": {"io.modelcontextprotocol/subscriptionId": body["id"]}}
-        writer.write(stream_head())
-        writer.write(
-            event(
-                {
-                    "method": "notifications/subscriptions/acknowledged",
-                    "params": {**meta, "notifications": {}},
-                }
-            )
-        )
-        writer.write(event({"method": "notifications/prompts/list_changed", "params": meta}))
-        await writer.drain()
-        writer.close()
-
-    async with scripted_links(play, clock=LeapClock()) as (links, _):
-        heard = (await opened(links)).listen()
-        for _ in range(3):
-            assert await first(heard) == {"jsonrpc": "2.0", "method": "notifications/prompts/list_changed"}
-
-
-async def test_an_upstream_that_refuses_discovery_refuses_the_session() -> None:
-    refusal = {"error": {"code": -32022, "message": "no", "data": {"supported": ["2027-01-01"]}}}
-    async with scripted_links(scripted(lambda _, __: refusal)) as (links, requests):
-        link, raw = await links.open("t", INITIALIZE, HEADERS)
-        assert json.loads(raw)["error"]["message"] == "no"
-        assert json.loads(raw)["id"] == 0
-        assert not link.alive
-        assert len(links) == 0
-        assert requests[0].headers["authorization"] == "Bearer x"
-
-
-async def test_links_are_bounded_and_the_longest_idle_makes_room_I10() -> None:
-    async with scripted_links(scripted(discovery), max_links=2) as (links, requests):
-        first_link = await opened(links, "1")
-        second = await opened(links, "2")
-        await call(first_link, message(1, "ping"))
-        await opened(links, "3")
-        assert (first_link.alive, second.alive) == (True, False)
-        busy = [await opened(links, tag) for tag in ("4", "5")]
-        calls = [asyncio.get_running_loop().create_task(call(one, tool(1, "t"))) for one in busy]
-        await until(lambda: sum(b"tools/call" in one.body for one in requests) == 2)
-        with pytest.raises(Refusal, match="Limit reached"):
-            await links.open("6", INITIALIZE, HEADERS)
-        for one in busy:
-            await one.close()
-        assert [found[-1]["error"]["code"] for found in await asyncio.gather(*calls)] == [-32603] * 2
-
-
-async def test_idle_links_end() -> None:
-    class Gated(LeapClock):
-        gate = asyncio.Event()
-
-        async def sleep(self, seconds: float) -> None:
-            await self.gate.wait()
-            await super().sleep(seconds)
-
-    clock = Gated()
-    async with scripted_links(scripted(discovery), clock=clock, idle=100.0) as (links, _):
-        link = await opened(links)
-        clock.gate.set()
-        await until(lambda: not link.alive)
-        assert len(links) == 0
-        assert clock.now >= 100
+async def test_I10_a_caller_that_left_while_it_waited_leaves_no_session_taken() -> None:
+    async with crossing_to(children(), max_sessions=1) as crossing:
+        for _ in range(5):
+            calling = asyncio.ensure_future(call(crossing, "pid", Caller("someone")))
+            await asyncio.sleep(0)
+            calling.cancel()
+            await asyncio.wait([calling])
+        assert words(await call(crossing, "pid", BOB)).isdigit()

@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.aio.clock import SystemClock
+from gateway.crossing.crossing import UpstreamCrossing
 from gateway.dialects.port import About
 from gateway.dialects.sep1686 import Sep1686
 from gateway.observe.logs import TaskLog
@@ -24,6 +25,8 @@ from gateway.service.service import TaskService
 from gateway.service.witness import Witness
 from gateway.session.about import PAGE, Desk
 from gateway.session.exchange import Answer, Inbound
+from gateway.session.names import Names
+from gateway.session.pace import Pace
 from gateway.session.visit import Served, Visit
 from gateway.store.bus import RedisBus
 from gateway.store.port import Bounds
@@ -75,14 +78,22 @@ class Room:
         )
         self.service = TaskService("r1", self.store, self.bus, witness, clock, limits)
         rates: dict[Kind, str | None] = {}
-        self.desk = Desk(self.service, StoreRates(self.store.link, rates), {"a": DIALECT}, witness, clock)
+        self.desk = Desk(
+            self.service, StoreRates(self.store.link, rates), Names(b"n" * 32), Pace(witness, clock)
+        )
+        upstream = NoUpstream()
         self._served = Served(
             name="reports",
-            upstream=NoUpstream(),
+            upstream=upstream,
             policies=PolicyBook(default=Policy()),
             scope_mode="principal",
             taskable=(),
             plain_may_be_refused=False,
+            dialects={"a": DIALECT},
+            crossing=UpstreamCrossing(
+                upstream, clock, max_sessions=1, idle=60.0, start_timeout=5.0, info=b"{}"
+            ),
+            answer_within=60_000,
             called=lambda _method, _outcome, _seconds: None,
         )
 
@@ -106,7 +117,9 @@ class Room:
         params: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
         message = {"jsonrpc": "2.0", "id": 1, "method": "tasks/list", "params": params}
         body = json.dumps(message).encode()
-        visit = Visit(self._served, Inbound("reports", "POST", [], body), None, scope, peek(body))
+        visit = Visit(
+            self._served, Inbound("reports", "POST", [], body), None, scope, peek(body), known=True
+        )
         answer = await self.desk.answer(visit, DIALECT, About("list", cursor=cursor))
         assert isinstance(answer, Answer)
         result = json.loads(answer.body)["result"]

@@ -31,6 +31,7 @@ PROMISED = {
     "task_polls_too_fast_total": ("counter", {"upstream"}),
     "sessions": ("gauge", {"upstream"}),
     "upstream_links": ("gauge", {"upstream"}),
+    "held_sessions": ("gauge", {"upstream"}),
     "client_streams": ("gauge", {"upstream"}),
     "events_dropped_total": ("counter", {"where"}),
     "hook_events_total": ("counter", {"plugin", "outcome"}),

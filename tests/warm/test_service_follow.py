@@ -65,7 +65,10 @@ async def test_a_follower_hears_each_message_as_it_comes(pair: Pair, channel: Sc
     one, two = pair
     await one.begin("t", channel)
     await channel.called()
-    async with asyncio.timeout(WAIT), aclosing(two.service.follow(TaskKey(ALICE, "t"), None)) as news:
+    async with (
+        asyncio.timeout(WAIT),
+        aclosing(two.service.readers.follow(TaskKey(ALICE, "t"), None)) as news,
+    ):
         for number in range(5):
             channel.log(str(number))
             item = await anext(news)
@@ -86,7 +89,7 @@ async def test_I7_nothing_is_to_be_followed_of_an_unknown_task(
     await one.begin("t", channel)
     assert await followed(one, "nothing") == []
     key = TaskKey.from_digest(BOB, TaskKey(ALICE, "t").digest)
-    async with asyncio.timeout(WAIT), aclosing(one.service.follow(key, None)) as news:
+    async with asyncio.timeout(WAIT), aclosing(one.service.readers.follow(key, None)) as news:
         assert [item async for item in news] == []
 
 
@@ -102,7 +105,10 @@ async def test_a_question_that_was_answered_is_left_out_and_one_that_waits_is_to
     await one.service.answer(ALICE, first["id"], answer)
     channel.ask("q2")
     second = await question_on(running.feed)
-    async with asyncio.timeout(WAIT), aclosing(two.service.follow(TaskKey(ALICE, "t"), None)) as news:
+    async with (
+        asyncio.timeout(WAIT),
+        aclosing(two.service.readers.follow(TaskKey(ALICE, "t"), None)) as news,
+    ):
         item = await anext(news)
         assert item is not None
         assert json.loads(item.message)["id"] == second["id"]
@@ -115,7 +121,7 @@ async def test_while_somebody_follows_a_question_is_not_offered_elsewhere_and_th
     running = await one.begin("t", channel)
     await channel.called()
     running.feed.end()
-    news = one.service.follow(TaskKey(ALICE, "t"), None)
+    news = one.service.readers.follow(TaskKey(ALICE, "t"), None)
     reading = asyncio.create_task(anext(news))
     await asyncio.sleep(0)
     listening = one.service.listen("s1")
@@ -152,6 +158,6 @@ async def test_followers_that_leave_at_any_moment_leave_nothing_behind(
                 await asyncio.sleep(0)
             following.cancel()
             await asyncio.wait([following])
-    assert running.asking.followers == 0
+    assert running.asking.followers.total() == 0
     assert repr(one.bus).startswith("<RedisBus listening, 0 tasks watched")
     assert repr(two.bus).startswith("<RedisBus listening, 0 tasks watched")

@@ -93,7 +93,6 @@ class World:
             house.served["main"],
             self.link,
             house.principals,
-            house.dialects,
             Outlet(self._write, lambda _method, _outcome: None),
         )
 

@@ -67,7 +67,7 @@ _FM4 = pinned("fastmcp4", "fastmcp")
 _FM4_TASKS = f"{_FM4} with {pinned('fastmcp4', 'fastmcp-tasks')}"
 _MCP2 = f"mcp {version('mcp')}"
 _B = ("plain", *TASKS, "plain_input", "list", "progress")
-_PLAIN = (*PLAIN, "progress", "sample", "subscribe")
+_PLAIN = (*PLAIN, "plain_only", "progress", "sample", "subscribe")
 
 CLIENTS: dict[str, Client] = {
     "py1": Client(pinned("mcp1", "mcp"), "B", "py1", "mcp1", "", _B),
@@ -85,12 +85,19 @@ CLIENTS: dict[str, Client] = {
         "legacy",
         (*PLAIN, "task", "input", "list"),
     ),
-    "fm4": Client(_FM4_TASKS, "C", "fastmcp_c", "fastmcp4", "", ("plain", *TASKS, "plain_input")),
-    "ext-c": Client(f"{_EXT}, `auto`", "C", "ext.mjs", "clients-ext", "auto", (*PLAIN, *TASKS[2:])),
-    "inspector-c": Client(
-        f"{_INSPECTOR}, `auto`", "C", "inspector", "inspector", "auto", (*PLAIN, "task", "input")
+    "fm4": Client(_FM4_TASKS, "C", "fastmcp_c", "fastmcp4", "", (*PLAIN, "plain_only", *TASKS[2:])),
+    "ext-c": Client(
+        f"{_EXT}, `auto`", "C", "ext.mjs", "clients-ext", "auto", (*PLAIN, "plain_only", *TASKS[2:])
     ),
-    "fm4-bare": Client(_FM4, "none", "fastmcp_c", "fastmcp4", "bare", (*PLAIN, "progress")),
+    "inspector-c": Client(
+        f"{_INSPECTOR}, `auto`",
+        "C",
+        "inspector",
+        "inspector",
+        "auto",
+        (*PLAIN, "plain_only", "task", "input"),
+    ),
+    "fm4-bare": Client(_FM4, "none", "fastmcp_c", "fastmcp4", "bare", (*PLAIN, "plain_only", "progress")),
     "mcp2-auto": Client(f"{_MCP2}, `auto`", "none", "mcp2", "", "auto", _PLAIN),
     "mcp2-legacy": Client(f"{_MCP2}, `legacy`", "none", "mcp2", "", "legacy", _PLAIN),
     "mcp2-pinned": Client(f"{_MCP2}, `2026-07-28`", "none", "mcp2", "", "2026-07-28", _PLAIN),
