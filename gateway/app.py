@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 from collections.abc import Generator, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import Final
 from urllib.parse import quote, urlsplit
-
-import msgspec
 
 from gateway import __version__
 from gateway.aio.clock import SystemClock
@@ -37,7 +34,6 @@ from gateway.observe.metrics import Metrics, method_class
 from gateway.protocol.envelope import dump
 from gateway.protocol.errors import PluginError, StoreAway
 from gateway.service.leases import Leases
-from gateway.service.order import ServiceLimits
 from gateway.service.service import TaskService
 from gateway.service.witness import Witness
 from gateway.session.about import Desk
@@ -60,16 +56,23 @@ from gateway.session.states import States
 from gateway.session.subscribing import Subscribing
 from gateway.session.token import Sealer
 from gateway.session.visit import Served
+from gateway.slices import (
+    abandoned_seconds,
+    in_place,
+    may_refuse,
+    options_of,
+    patterns_of,
+    rates_of,
+    service_limits,
+    taskable,
+)
 from gateway.store.bus import RedisBus
-from gateway.store.port import Bounds, RateKind
 from gateway.store.rates import StoreRates
 from gateway.store.redis import RedisStore, open_store
-from gateway.tasks.policy import PolicyBook
 from gateway.upstream.auto import build
-from gateway.upstream.options import CommandOptions, UrlOptions
+from gateway.upstream.options import CommandOptions
 
 _log: Final = logging.getLogger("gateway")
-_MAX_FIELD: Final = 16 * 1024
 _PLUGIN_SECONDS: Final = 5.0
 _STORE_SECONDS: Final = 5
 _TELL_EVERY: Final = 12
@@ -85,7 +88,7 @@ class House:
         self.crew = Crew("house")
         self._down: set[str] = set()
         self.metrics = Metrics(
-            __version__, config.upstreams, _patterns(config), [plugin.name for plugin in config.plugins]
+            __version__, config.upstreams, patterns_of(config), [plugin.name for plugin in config.plugins]
         )
         self.hooks = Hooks(
             load_plugins([(plugin.name, plugin.options) for plugin in config.plugins]),
@@ -96,9 +99,9 @@ class House:
         self.witness = Witness(self.metrics, TaskLog(), self.hooks.publish)
         self.store = self._open_store()
         self.bus = RedisBus(self.store.link, self.replica, clock=self.clock)
-        self.rates = StoreRates(self.store.link, _rates(config), clock=self.clock)
+        self.rates = StoreRates(self.store.link, rates_of(config), clock=self.clock)
         self.service = TaskService(
-            self.replica, self.store, self.bus, self.witness, self.clock, _service_limits(config)
+            self.replica, self.store, self.bus, self.witness, self.clock, service_limits(config)
         )
         self._in_place = in_place
         self._sep1686, self._sep2663 = Sep1686(), Sep2663()
@@ -163,7 +166,7 @@ class House:
     def _serve(self, name: str, upstream: UpstreamConfig) -> Served:
         links = self.metrics.links_now.labels(name)
         policies = policy_book(upstream.tasks)
-        options = _options(name, upstream, self.config)
+        options = options_of(name, upstream, self.config)
         if self._in_place and isinstance(options, CommandOptions):
             options = in_place(options)
         built = build(options, self.clock, links.set)
@@ -174,6 +177,7 @@ class House:
             idle=upstream.idle / 1000,
             start_timeout=upstream.start_timeout / 1000,
             info=dump({"name": "mcp-task-gateway", "version": __version__}),
+            era=None if upstream.era == "auto" else upstream.era,
             on_sessions=self.metrics.held_now.labels(name).set,
         )
         dialects: Dialects = {
@@ -190,8 +194,8 @@ class House:
             answer_within=upstream.answer_within,
             policies=policies,
             scope_mode=upstream.scope,
-            taskable=tuple(_taskable(policies)),
-            plain_may_be_refused=_may_refuse(policies),
+            taskable=tuple(taskable(policies)),
+            plain_may_be_refused=may_refuse(policies),
             called=partial(self._observe_call, name),
         )
 
@@ -288,7 +292,7 @@ class HttpFront:
             _guard(config),
             house.metrics,
             house.crew,
-            HttpLimits(config.limits.request_bytes, _abandoned_seconds(config)),
+            HttpLimits(config.limits.request_bytes, abandoned_seconds(config)),
         )
         site = Site(door)
         self._doors.push_async_callback(site.close)
@@ -335,87 +339,6 @@ def plugin_mistakes(config: Config) -> Iterator[tuple[tuple[str | int, ...], str
             found.validate()
         except PluginError as wrong:
             yield ("plugins", number), str(wrong)
-
-
-def _patterns(config: Config) -> list[str]:
-    return [
-        pattern
-        for upstream in config.upstreams.values()
-        for pattern in (*upstream.tasks.tools, *upstream.tasks.methods)
-    ]
-
-
-def _rates(config: Config) -> dict[RateKind, str | None]:
-    rates = config.limits.rates
-    return {"create": rates.create, "get": rates.get, "result": rates.result, "list": rates.list}
-
-
-def _service_limits(config: Config) -> ServiceLimits:
-    limits = config.limits
-    return ServiceLimits(
-        bounds=Bounds(limits.tasks_per_scope, limits.stored_tasks_per_scope),
-        result_bytes=limits.result_bytes,
-        stream_queue_bytes=limits.stream_queue_bytes,
-        pending_requests=limits.pending_requests,
-        log_bytes=limits.log_bytes,
-        lease_ms=config.lease,
-    )
-
-
-def _options(name: str, upstream: UpstreamConfig, config: Config) -> UrlOptions | CommandOptions:
-    largest = config.limits.result_bytes + _MAX_FIELD
-    if upstream.command is not None:
-        return command_options(name, config)
-    return UrlOptions(
-        name=name,
-        url=upstream.url.get_secret_value() if upstream.url is not None else "",
-        transport=upstream.transport,
-        headers={key: value.get_secret_value() for key, value in upstream.headers.items()},
-        verify_tls=upstream.verify_tls,
-        ca_file=None if upstream.ca_file is None else str(upstream.ca_file),
-        connect_timeout=upstream.connect_timeout / 1000,
-        max_answer=largest,
-        max_links=upstream.max_links,
-        idle=upstream.idle / 1000,
-        start_timeout=upstream.start_timeout / 1000,
-    )
-
-
-def command_options(name: str, config: Config) -> CommandOptions:
-    """Return how an upstream that is a command is started."""
-    upstream = config.upstreams[name]
-    return CommandOptions(
-        name=name,
-        command=upstream.command or (),
-        env={key: value.get_secret_value() for key, value in upstream.env.items()},
-        cwd=None if upstream.cwd is None else str(upstream.cwd),
-        start_timeout=upstream.start_timeout / 1000,
-        max_line=config.limits.result_bytes + _MAX_FIELD,
-        max_links=upstream.max_links,
-        idle=upstream.idle / 1000,
-    )
-
-
-def in_place(options: CommandOptions) -> CommandOptions:
-    """Give the server what its host gave the gateway in its place: the whole environment but ours."""
-    inherited = {name: text for name, text in os.environ.items() if not name.startswith("GATEWAY_")}
-    return msgspec.structs.replace(options, env={**inherited, **options.env})
-
-
-def _taskable(policies: PolicyBook) -> list[str]:
-    rules = [policies.default, *(policy for _, policy in policies.tools)]
-    methods = ["tools/call"] if any(rule.mode != "forbidden" for rule in rules) else []
-    return methods + [name for name, rule in policies.methods.items() if rule.mode != "forbidden"]
-
-
-def _may_refuse(policies: PolicyBook) -> bool:
-    rules = (policies.default, *(rule for _, rule in policies.tools), *policies.methods.values())
-    return any(rule.refuse_plain and rule.mode == "required" for rule in rules)
-
-
-def _abandoned_seconds(config: Config) -> float:
-    """Return the longest time that any upstream's calls may take."""
-    return max(upstream.tasks.timeout for upstream in config.upstreams.values()) / 1000
 
 
 @contextmanager

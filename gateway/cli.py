@@ -136,7 +136,7 @@ async def _serve_http(config: Config) -> None:
 
 async def _serve_pipe(config: Config) -> int:
     stop = _stop_event()
-    house = House(config)
+    house = House(config, in_place=True)
     front = HttpFront(house)
     try:
         await front.open_admin()

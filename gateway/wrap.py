@@ -8,10 +8,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from gateway.app import House, command_options, in_place
+from gateway.app import House
 from gateway.front.stdio import StdioDoor
 from gateway.protocol.errors import UpstreamLost
 from gateway.session.pipe import Outlet, Pipe
+from gateway.slices import command_options, in_place
 from gateway.upstream.late import LateLink
 from gateway.upstream.stdio import open_pipe
 from gateway.upstream.warden import Warden

@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway import __version__
 from gateway.protocol.canonical import canonical
-from gateway.protocol.envelope import dump, members, request
+from gateway.protocol.envelope import dump, members, request, text_of
 from gateway.protocol.splice import Parts, drop_member, put_together, take_apart
 from gateway.protocol.stateless import (
     CLIENT_CAPABILITIES,
@@ -20,13 +20,16 @@ OWN_INFO: Final = dump({"name": "mcp-task-gateway", "version": __version__})
 _STAMPS: Final = (PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL)
 # What a retry brings (2026-07-28 "Multi Round-Trip Requests"); the handshake era knows no retries.
 _RETRIED: Final = ("inputResponses", "requestState")
+# The request that 2025-11-25 lets a client make a task of.
+_AUGMENTED: Final = "tools/call"
 
 
 def to_handshake(message: bytes) -> bytes:
     """Return a stateless request as the handshake era has it: without per-request metadata.
 
-    Everything else in `_meta` stays (progress token, trace context, vendors' keys). Raises `Refusal`
-    -32603 for a message that cannot be taken apart.
+    Everything else in `_meta` stays (progress token, trace context, vendors' keys). `params.task` of a
+    tool call means nothing in the stateless era (SEP-2663) and goes, for it would mean something
+    there. Raises `Refusal` -32603 for a message that cannot be taken apart.
     """
     outer = take_apart(message)
     params = bytes(outer.get("params", b""))
@@ -34,7 +37,8 @@ def to_handshake(message: bytes) -> bytes:
         return message
     inner = take_apart(params)
     before = len(inner)
-    for name in _RETRIED:
+    gone = (*_RETRIED, "task") if text_of(outer.get("method")) == _AUGMENTED else _RETRIED
+    for name in gone:
         inner.pop(name, None)
     changed = len(inner) != before
     meta = inner.get("_meta", b"")

@@ -34,7 +34,7 @@ _ACTIONS: Final[dict[Action, str]] = {
     "get": "show the status of a task",
     "result": "print the result of a completed task",
     "update": "answer what a task asks (dialect c)",
-    "delete": "delete a task and its result",
+    "delete": "delete a task and its result (dialect a)",
     "cancel": "cancel the request of a task and wait until the task says so",
 }
 

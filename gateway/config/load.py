@@ -51,8 +51,11 @@ def load_inline(command: Sequence[str], env: Mapping[str, str]) -> Config:
 
 
 def load_demo(command: Sequence[str], env: Mapping[str, str]) -> Config:
-    """Return the configuration that serves one stdio server as `demo`, overridden by the environment."""
-    tree: dict[str, Any] = {"upstreams": {DEMO_NAME: {"command": list(command)}}}
+    """Return the configuration that serves one stdio server as `demo`, overridden by the environment.
+
+    It stands for the servers that nobody has to change, so that it is spoken to as one of those.
+    """
+    tree: dict[str, Any] = {"upstreams": {DEMO_NAME: {"command": list(command), "era": "handshake"}}}
     return _build(Document(tree), None, Path.cwd(), env)
 
 

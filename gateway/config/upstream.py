@@ -121,6 +121,12 @@ class UpstreamConfig(Slice):
         default="auto",
         description="How to speak to `url`. `auto` begins with Streamable HTTP and falls back to HTTP+SSE.",
     )
+    era: Literal["auto", "handshake", "stateless"] = Field(
+        default="auto",
+        description="Which era of the protocol the server is spoken to in for clients of the stateless era. "
+        "`auto` asks it once, and takes the stateless one where it has both. `handshake` is for a server "
+        "of both eras whose tools ask their client for input in the old way.",
+    )
     headers: dict[HeaderName, HeaderValue] = Field(
         default={}, description="Headers that are sent to `url`. May hold `${ENV_NAME}`."
     )

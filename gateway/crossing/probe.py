@@ -35,14 +35,20 @@ _TELLING_NOTHING: Final = (401, 403, 407, 408, 425, 429, 502, 503, 504)
 
 
 class EraProbe:
-    """Asks one upstream, for all callers at once. `seconds` bounds the wait for an answer."""
+    """Asks one upstream, for all callers at once. `seconds` bounds the wait for an answer.
 
-    def __init__(self, upstream: Upstream, *, info: bytes, seconds: float = _SECONDS) -> None:
+    With an era that is `fixed` the answer does not matter, but for the extensions that it tells of.
+    """
+
+    def __init__(
+        self, upstream: Upstream, *, info: bytes, seconds: float = _SECONDS, fixed: Era | None = None
+    ) -> None:
         self._upstream = upstream
         self._seconds = seconds
         bare = request(_IDENT, "server/discover", None)
         self._message = to_stateless(bare, STATELESS[-1], b"{}", info, None)
-        self._known: Era | None = None
+        self._fixed = fixed
+        self._known: Era | None = fixed if fixed == "handshake" else None
         self.runs_tasks = False
         self._asking: asyncio.Task[Era | GatewayError] | None = None
         self._crew = Crew("era")
@@ -67,7 +73,7 @@ class EraProbe:
 
     def forget(self) -> None:
         """Ask again the next time: another server stands there, it seems."""
-        if self._known is not None:
+        if self._known is not None and self._known != self._fixed:
             _log.info("upstream %s does not speak the %s era any more", self._upstream.name, self._known)
             self._known = None
 
@@ -88,6 +94,7 @@ class EraProbe:
                 era = await self._over_http(upstream.http, headers)
         except GatewayError as wrong:
             return wrong
+        era = self._fixed or era
         _log.info("upstream %s speaks the %s era", upstream.name, era)
         self._known = era
         return era

@@ -14,6 +14,7 @@ from gateway.protocol.codes import INTERNAL_ERROR
 from gateway.protocol.errors import IllegalMove, Refusal, StoreAway, UpstreamLost
 from gateway.protocol.headers import Headers
 from gateway.service.announce import Announcer
+from gateway.service.commands import Commands
 from gateway.service.early import Early
 from gateway.service.feed import Feed
 from gateway.service.hand import Ending, Tools
@@ -61,6 +62,17 @@ class TaskService:
         self.hub = Hub(store, bus, self._tidying, clock)
         self._tools = Tools(store, witness, self.announcer, clock, limits)
         self.readers = Readers(replica, store, bus, self.hub, self._find, self._tidying.spawn)
+        self._commands = Commands(
+            replica,
+            store,
+            bus,
+            self.listeners,
+            running=self._running.get,
+            of_session=self._of_session,
+            on_session_ended=self._session_ended_elsewhere,
+            calls=self._crew,
+            tidying=self._tidying,
+        )
         self.on_session_ended: Callable[[str], None] = lambda _: None
         self._closers: dict[str, Closer] = {}
         self.draining = False
@@ -289,24 +301,7 @@ class TaskService:
 
     async def obey(self) -> None:
         """Carry out what other replicas ask of this one, for ever."""
-        async for command in self._bus.commands():
-            match command.kind:
-                case "offer":
-                    self._crew.spawn(self.listeners.take(command), "offer")
-                case "status":
-                    self._tidying.spawn(self.listeners.take(command), "status")
-                case "seek" if command.sender != self.replica:
-                    self.listeners.sought(command.session, command.sender)
-                    for running in self._of_session(command.session):
-                        self.listeners.offer_to(
-                            command.sender, command.session, running.asking.unanswered()
-                        )
-                case "ended" if command.sender != self.replica:
-                    self._session_ended_elsewhere(command.session)
-                case "cancel" | "answer" | "attend" | "unattend":
-                    self._obey_call(command)
-                case _:
-                    continue
+        await self._commands.obey()
 
     def _session_ended_elsewhere(self, session: str) -> None:
         here = self._of_session(session)
@@ -314,20 +309,6 @@ class TaskService:
             self._closers.setdefault(session, here[0].order.channel.close)
         self.listeners.end(session)
         self.on_session_ended(session)
-
-    def _obey_call(self, command: Command) -> None:
-        running = self._running.get(command.key)
-        if running is None:
-            return
-        if command.kind == "cancel":
-            ending = Ending(Outcome(status="cancelled"), "cancelled", "cancelled by the client")
-            running.stop(ending, recorded=True)
-        elif command.kind == "attend":
-            running.asking.attend(command.sender)
-        elif command.kind == "unattend":
-            running.asking.unattend(command.sender)
-        else:
-            self._crew.spawn(self._pass_on(running, command), "answer")
 
     async def drain(self, seconds: float) -> bool:
         """Take no new tasks and wait for the running ones; tell whether all ended."""
@@ -389,14 +370,3 @@ class TaskService:
         elif task.owner != self.replica:
             with suppress(StoreAway):
                 await self._bus.send(task.owner, Command("cancel", task.key))
-
-    async def _pass_on(self, running: Running, command: Command) -> None:
-        try:
-            task = await self._store.get(command.key)
-            if task is not None and not task.ended:
-                running.moved(task)
-                if not task.pending:
-                    running.answered()
-            await running.asking.answer(command.message, command.relay_id)
-        except (UpstreamLost, StoreAway) as lost:
-            _log.warning("an answer did not reach the upstream: %s", lost)

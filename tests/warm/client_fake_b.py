@@ -154,7 +154,12 @@ class FakeB:
             return self._answer(method, ident, self._tools(params.get("cursor")))
         if method == "tasks/list":
             return self._answer(method, ident, self._page(params.get("cursor")))
-        task = self.tasks.get(params.get("taskId"))
+        return await self._about(request, method, ident, params)
+
+    async def _about(
+        self, request: web.Request, method: str, ident: Any, params: Message
+    ) -> web.StreamResponse:
+        task = self.tasks.get(params["taskId"])
         if task is None:
             return web.json_response(error(ident, -32602, "Failed to retrieve task: Task not found"))
         if RELATED in params.get("_meta", {}):

@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.schemas import mistakes
+from tests.schemas import Schema, mistakes
 from tests.warm.client_fake import answer, error, serving, text
 
 PREFIX = "io.modelcontextprotocol/"
@@ -43,7 +43,7 @@ SAMPLE = {
 }
 Message = dict[str, Any]
 
-REQUESTS = {
+REQUESTS: dict[str, tuple[Schema, str]] = {
     "server/discover": ("2026-07-28", "DiscoverRequest"),
     "tools/list": ("2026-07-28", "ListToolsRequest"),
     "tools/call": ("2026-07-28", "CallToolRequest"),
@@ -51,7 +51,7 @@ REQUESTS = {
     "tasks/update": ("tasks-extension", "UpdateTaskRequest"),
     "tasks/cancel": ("tasks-extension", "CancelTaskRequest"),
 }
-RESULTS = {
+RESULTS: dict[str, tuple[Schema, str]] = {
     "server/discover": ("2026-07-28", "DiscoverResult"),
     "tools/list": ("2026-07-28", "ListToolsResult"),
     "tasks/get": ("tasks-extension", "GetTaskResult"),

@@ -52,9 +52,9 @@ class Terminal:
     def shown(self) -> str:
         return ESCAPES.sub("", self._shown.decode())
 
-    async def until(self, words: str) -> None:
+    async def until(self, words: str, times: int = 1) -> None:
         async with asyncio.timeout(20):
-            while words not in self.shown:
+            while self.shown.count(words) < times:
                 self._more.clear()
                 await self._more.wait()
 

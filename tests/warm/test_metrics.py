@@ -67,6 +67,7 @@ def touch(metrics: Metrics) -> None:
     metrics.polls_too_fast.labels("a").inc()
     metrics.sessions_now.labels("a").set(3)
     metrics.links_now.labels("a").set(2)
+    metrics.held_now.labels("a").set(2)
     metrics.streams_now.labels("a").set(1)
     metrics.events_dropped.labels("stream").inc()
     metrics.hook_events.labels("webhook", "ok").inc()

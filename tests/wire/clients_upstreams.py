@@ -95,7 +95,7 @@ class Servers:
     def __init__(self, place: Path) -> None:
         self._started: list[Process] = []
         self.configs: dict[str, dict[str, Any]] = {
-            "demo": {"command": [sys.executable, "-m", "gateway.demo"]}
+            "demo": {"command": [sys.executable, "-m", "gateway.demo"], "era": "handshake"}
         }
         try:
             self._keep("everything", upstreams.start_everything("streamableHttp"))

@@ -155,6 +155,8 @@ class Question:
 class Upstream:
     """The server: handshake era, sessions, a GET stream, and a memory of all that it heard."""
 
+    paths: tuple[str, ...] = ("/mcp", "/stateless")
+
     def __init__(self) -> None:
         self.heard: list[tuple[str, Json]] = []
         self.calls: defaultdict[str, list[Call]] = defaultdict(list)
@@ -167,7 +169,7 @@ class Upstream:
     async def start(self) -> None:
         """Listen on a free port."""
         app = web.Application()
-        for path in ("/mcp", "/stateless"):
+        for path in self.paths:
             app.router.add_route("*", path, self._serve)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()

@@ -12,6 +12,7 @@ request of the server, `responder` may answer it.
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 import json
 from collections.abc import Callable, Coroutine, Mapping
@@ -97,6 +98,12 @@ class TasksB:
                 await self._group.__aexit__(None, None, None)
         finally:
             await self._connection.close()
+
+    def twin(self, url: str) -> TasksB:
+        """Return the same client with the same session, that asks at another URL (another replica)."""
+        other = copy.copy(self)
+        other.url = url
+        return other
 
     def ident(self) -> int:
         """Return a request id that this client has not used."""
