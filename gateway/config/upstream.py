@@ -123,9 +123,9 @@ class UpstreamConfig(Slice):
     )
     era: Literal["auto", "handshake", "stateless"] = Field(
         default="auto",
-        description="Which era of the protocol the server is spoken to in for clients of the stateless era. "
-        "`auto` asks it once, and takes the stateless one where it has both. `handshake` is for a server "
-        "of both eras whose tools ask their client for input in the old way.",
+        description="Which era of the protocol the server is spoken to in for stateless clients. `auto` "
+        "asks it once, and takes the stateless one where it has both. `handshake` is for a server of both "
+        "eras whose tools ask their client for input in the old way.",
     )
     headers: dict[HeaderName, HeaderValue] = Field(
         default={}, description="Headers that are sent to `url`. May hold `${ENV_NAME}`."

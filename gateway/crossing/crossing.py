@@ -37,7 +37,8 @@ class UpstreamCrossing:
     `max_sessions` bounds the sessions that are held for stateless clients, and likewise those of
     handshake clients with a stateless upstream; one that is idle for `idle` seconds ends;
     `start_timeout` (seconds) bounds the opening of one. `info` is the gateway's own name and version,
-    for clients that name none. An `era` that is given is spoken without asking. `on_sessions` hears how many there are after each change.
+    for clients that name none. An `era` that is given is spoken without asking. `on_sessions` hears
+    how many there are after each change.
     """
 
     def __init__(  # noqa: PLR0913 what the configuration says of one upstream, and what is of the house
@@ -56,9 +57,7 @@ class UpstreamCrossing:
         self._crew = Crew("crossing")
         self._numbers: dict[str, int] = {}
         self._on_sessions = on_sessions
-        self._probe = EraProbe(
-            upstream, info=info, seconds=min(5.0, start_timeout), fixed=era
-        )
+        self._probe = EraProbe(upstream, info=info, seconds=min(5.0, start_timeout), fixed=era)
         handshakes = Handshakes(
             upstream, clock, seconds=start_timeout, info=info, on_refused=self._probe.forget
         )

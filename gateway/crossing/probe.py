@@ -48,7 +48,7 @@ class EraProbe:
         bare = request(_IDENT, "server/discover", None)
         self._message = to_stateless(bare, STATELESS[-1], b"{}", info, None)
         self._fixed = fixed
-        self._known: Era | None = fixed if fixed == "handshake" else None
+        self._known: Era | None = "handshake" if fixed == "handshake" else None
         self.runs_tasks = False
         self._asking: asyncio.Task[Era | GatewayError] | None = None
         self._crew = Crew("era")
@@ -94,7 +94,8 @@ class EraProbe:
                 era = await self._over_http(upstream.http, headers)
         except GatewayError as wrong:
             return wrong
-        era = self._fixed or era
+        if self._fixed is not None:
+            era = self._fixed
         _log.info("upstream %s speaks the %s era", upstream.name, era)
         self._known = era
         return era

@@ -94,6 +94,10 @@ class EraUpstream(Upstream):
         async with asyncio.timeout(WAIT), self.changed:
             await self.changed.wait_for(lambda: bool(true()))
 
+    def post_of(self, call: Call) -> Heard:
+        """Return the POST that brought a call."""
+        return next(one for one in self.posts if one.message is call.message)
+
     def opening(self, session: str) -> Heard:
         """Return the `initialize` that opened a session."""
         return next(one for one in self.asked("initialize") if one.session == session)
@@ -131,7 +135,9 @@ class EraUpstream(Upstream):
             return await self._open(headers, message)
         await self._note(lambda: self.posts.append(Heard("/mcp", session, headers, message)))
         found = None if session in self.deleted else _known(message)
-        return web.json_response(found) if found is not None else await super()._serve(request)
+        return (
+            web.json_response(found) if found is not None else await self._take(request, session, message)
+        )
 
     async def _open(self, headers: Mapping[str, str], message: Json) -> web.Response:
         session = f"session-{len(self.asked('initialize'))}"
