@@ -7,7 +7,7 @@ PIP := PIP_CONSTRAINT=.ci/constraints.txt PIP_BUILD_CONSTRAINT=.ci/constraints.t
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check
 PINS := pyproject.toml .ci/constraints.txt
 
-.PHONY: run test check bench clean
+.PHONY: run test lint check bench clean
 .NOTPARALLEL:
 
 run: $(VENV)/stamp-run
@@ -16,6 +16,12 @@ run: $(VENV)/stamp-run
 test: $(VENV)/stamp-test
 	@$(PYTHON) -m tests.tools.install || test -z "$$CI"
 	@$(PYTHON) -m pytest
+
+lint: $(VENV)/stamp-check
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/lint-imports --no-logo
+	@$(VENV)/bin/basedpyright
 
 check: $(VENV)/stamp-check
 	@$(VENV)/bin/ruff format --check .

@@ -266,7 +266,7 @@ class House:
             self.service, self.rates, names, self.config.limits.stream_queue_bytes
         )
         return Stateless(
-            Bridged(self.service, beginning, self.held, infos, self.clock),
+            Bridged(self.service, self.held, infos, self.clock),
             Extension(self.service, self.rates, names, pace, infos),
             self.subscribing,
             infos,

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from gateway.bridge.inputs import URL_ELICITATION_REQUIRED
 from gateway.protocol.canonical import array, items
 from gateway.protocol.codes import (
     HEADER_MISMATCH,
     INTERNAL_ERROR,
     INVALID_PARAMS,
-    LIMIT_REACHED,
+    MISSING_CAPABILITY,
     SESSION_NOT_FOUND,
     UNSUPPORTED_VERSION,
     UPSTREAM_UNAVAILABLE,
@@ -31,17 +30,17 @@ CACHEABLE: Final = frozenset(
         "resources/read",
     }
 )
-_KINDS: Final = frozenset({"complete", "input_required", "task"})
 _SCOPES: Final = frozenset({"public", "private"})
 _ONLY_STATELESS: Final = ("resultType", "ttlMs", "cacheScope")
 _RESOURCE_NOT_FOUND: Final = -32002
-# 2026-07-28 basic, "Error Codes": what must not be emitted, or has another meaning there.
+# 2026-07-28 basic, "Error Codes": what must not be emitted, or has another meaning there. Codes from
+# -32020 down are the specification's own.
+_RESERVED: Final = range(-32099, -32019)
 _STATELESS_CODE: Final[Mapping[float, int]] = {
+    **dict.fromkeys(_RESERVED, INTERNAL_ERROR),
     _RESOURCE_NOT_FOUND: INVALID_PARAMS,
-    URL_ELICITATION_REQUIRED: INTERNAL_ERROR,
     SESSION_NOT_FOUND: INTERNAL_ERROR,
     UPSTREAM_UNAVAILABLE: INTERNAL_ERROR,
-    LIMIT_REACHED: INTERNAL_ERROR,
 }
 # These say that the gateway did not speak as its upstream wants: no fault of the client's.
 _HANDSHAKE_CODE: Final[Mapping[float, int]] = {
@@ -61,10 +60,9 @@ def to_stateless(method: str, result: bytes, server_info: bytes | None) -> bytes
     `Refusal` -32603 for a result that cannot be taken apart.
     """
     parts = take_apart(result)
-    kind = text_of(_raw(parts, "resultType"))
-    if kind not in _KINDS:
-        parts["resultType"] = dump("complete")
-    if method in CACHEABLE and kind != "input_required":
+    # The handshake era has one kind; a field of that name means nothing there.
+    parts["resultType"] = dump("complete")
+    if method in CACHEABLE:
         _hint(parts)
     if method == "tools/list" and "tools" in parts:
         parts["tools"] = _each(bytes(parts["tools"]), lambda tool: drop_member(tool, ("execution",)))
@@ -74,7 +72,15 @@ def to_stateless(method: str, result: bytes, server_info: bytes | None) -> bytes
 
 
 def error_to_stateless(error: bytes) -> bytes:
-    """Return an error object as the stateless era has it: codes that it gave up are replaced."""
+    """Return an error object as the stateless era has it: codes that it gave up are replaced.
+
+    So are those that it reserves for itself, but for a capability that is missing and named.
+    """
+    found = members(error)
+    if value(found.get("code")) == MISSING_CAPABILITY:
+        required = members(found.get("data")).get("requiredCapabilities")
+        if required is not None and bytes(required)[:1] == b"{":
+            return _recoded(error, {})
     return _recoded(error, _STATELESS_CODE)
 
 

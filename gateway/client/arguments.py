@@ -79,7 +79,7 @@ def add_tasks(subparsers: Subparsers) -> argparse.ArgumentParser:
             )
             _add_answers(one)
         if action == "cancel":
-            why = "id of the original request; `call` uses the task's id, which is the default"
+            why = "dialect a: id of the original request; `call` uses the task's id, which is the default"
             one.add_argument("--request-id", type=request_id_word, default=None, metavar="N", help=why)
         session = "the session that the task belongs to (dialects a and b; auto takes a then)"
         one.add_argument("--session", metavar="ID", help=session)

@@ -43,6 +43,7 @@ async def agree(wanted: Call | Tasks, connection: Connection, screen: Screen, he
     if target.session is not None:
         # What was negotiated in a session that goes on is not known here; `call` prints the dialect.
         return Spoken(letter="a" if target.dialect == "auto" else target.dialect)
+    found: dict[str, Any] | None = None
     if target.dialect == "c" or (target.dialect == "auto" and not _lacks(wanted, "c")):
         found = await _discover(connection, hello)
         spoken = None if found is None else _stateless(wanted, found, screen)
@@ -53,7 +54,13 @@ async def agree(wanted: Call | Tasks, connection: Connection, screen: Screen, he
         if target.dialect == "c":
             raise UpstreamLost(f"the server does not speak protocol {VERSION}, which dialect c needs")
     connection.modern = None
-    offered = await connection.initialize(hello.name, hello.version, hello.capabilities)
+    try:
+        offered = await connection.initialize(hello.name, hello.version, hello.capabilities)
+    except Refusal as refused:
+        if isinstance(wanted, Call) or (found is None and not _lacks(wanted, "c")):
+            raise
+        why = LACKS.get((wanted.action, "c"), "it has no tasks of dialect c")
+        raise UpstreamLost(f"the server takes no initialize ({refused.message}), and {why}") from None
     letter = _handshake(wanted, offered, connection.version)
     if isinstance(wanted, Tasks):
         if not sep1686.offered(offered) and not v2025_11_25.offered(offered):

@@ -47,7 +47,7 @@ class EraProbe:
         self._seconds = seconds
         bare = request(_IDENT, "server/discover", None)
         self._message = to_stateless(bare, STATELESS[-1], b"{}", info, None)
-        self._fixed = fixed
+        self._fixed: Era | None = fixed
         self._known: Era | None = "handshake" if fixed == "handshake" else None
         self.runs_tasks = False
         self._asking: asyncio.Task[Era | GatewayError] | None = None

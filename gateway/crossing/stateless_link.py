@@ -57,7 +57,8 @@ class StatelessLink:
         self._tag = tag
         self._clock = clock
         self._crew = crew
-        self._channel = StatelessChannel(road, caller, clock, crew)
+        # Tasks of the upstream's own are none of this client's era: they are waited for.
+        self._channel = StatelessChannel(road, caller, clock, crew, drive=True)
         self._loose = Loose(tag, _MAX_LOOSE, _MAX_LOOSE_BYTES)
         self._changes = Subscription(road, self._channel.stamp, self._loose.put, clock, crew)
         self._grace: asyncio.Task[None] | None = None

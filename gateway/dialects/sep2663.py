@@ -16,7 +16,7 @@ from gateway.dialects.spelling import (
     task_fields,
 )
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_PARAMS
-from gateway.protocol.envelope import Envelope, dump, members, notification, response
+from gateway.protocol.envelope import Envelope, dump, members, notification, response, text_of
 from gateway.protocol.errors import Refusal
 from gateway.protocol.splice import Parts, drop_member, put_together, set_member, take_apart
 from gateway.tasks.inputs import input_requests
@@ -206,8 +206,8 @@ def _no_object() -> bytes:
 
 
 def _complete(result: bytes) -> bytes:
-    """Return a result with `resultType`, which those of the handshake era lack."""
+    """Return a result as complete, which those of the handshake era do not say."""
     with suppress(Refusal):
-        if "resultType" not in take_apart(result):
+        if text_of(take_apart(result).get("resultType")) != "complete":
             return set_member(result, ("resultType",), _COMPLETE)
     return result

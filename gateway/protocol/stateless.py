@@ -59,18 +59,20 @@ class RequestMeta(msgspec.Struct, frozen=True):
     token: bytes | None = None
 
 
-def opens_stateless(envelope: Envelope, version_header: str | None) -> bool:
+def opens_stateless(envelope: Envelope, version_header: str | None, *, in_session: bool = False) -> bool:
     """Tell whether a message is of the stateless era on an endpoint that serves both.
 
     It is by its metadata, by its version header, or by a method that exists in no other era;
-    `initialize` and responses never are (2026-07-28 versioning, "Backward Compatibility").
+    `initialize` and responses never are (2026-07-28 versioning, "Backward Compatibility"). A request
+    `in_session` is not told by its method: the session has the semantics of its handshake.
     """
     if envelope.kind == "response" or envelope.method == "initialize":
         return False
     header = (version_header or "").strip(" \t")
     if _VERSION.fullmatch(header) and is_stateless(header):
         return True
-    return envelope.method in _ONLY_THERE or PROTOCOL_VERSION in meta_of(envelope.params)
+    only_there = envelope.method in _ONLY_THERE and not in_session
+    return only_there or PROTOCOL_VERSION in meta_of(envelope.params)
 
 
 def read_meta(envelope: Envelope, supported: Sequence[str]) -> RequestMeta:

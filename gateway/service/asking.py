@@ -20,6 +20,7 @@ from gateway.tasks.model import Pending, Task
 
 _log: Final = logging.getLogger("gateway.service")
 _MAX_MESSAGE: Final = 1024 * 1024
+_MAX_METHOD: Final = 100
 Reply = Callable[[bytes], Awaitable[None]]
 
 
@@ -31,18 +32,25 @@ class _Offer(msgspec.Struct, frozen=True):
 class Asking:
     """The server requests of one task. `reply` sends a response upstream, `elsewhere` finds another stream.
 
+    `askable` are the methods that the client can answer, `None` where that is the upstream's to know.
     `followers` counts those who read the task, here by its log or its state, and by replica those
     who do elsewhere: they take what the first stream cannot.
     """
 
     def __init__(
-        self, hand: Hand, tools: Tools, reply: Reply, elsewhere: Callable[[list[News]], None]
+        self,
+        hand: Hand,
+        tools: Tools,
+        reply: Reply,
+        elsewhere: Callable[[list[News]], None],
+        askable: frozenset[str] | None = None,
     ) -> None:
         self.followers = Counter[str]()
         self._hand = hand
         self._tools = tools
         self._reply = reply
         self._elsewhere = elsewhere
+        self._askable = askable
         self._asked = 0
         self._offered: dict[str, _Offer] = {}
 
@@ -52,7 +60,7 @@ class Asking:
         The task is input_required from then on (SEP-1686 section 4.4.1). What is too much or cannot
         be stored is answered with an error in the client's place.
         """
-        refusal = self._too_much(heard)
+        refusal = self._refusal(heard)
         if refusal:
             await self._refuse(heard, refusal)
             return
@@ -149,7 +157,9 @@ class Asking:
             if message:
                 await hand.deliver(News("message", dropped, call.withdrawal(message, relay)))
 
-    def _too_much(self, heard: call.Heard) -> str:
+    def _refusal(self, heard: call.Heard) -> str:
+        if self._askable is not None and heard.method not in self._askable:
+            return f"The client does not support {heard.method[:_MAX_METHOD]}"
         bound = self._tools.limits.pending_requests
         if len(self._offered) >= bound:
             self._tools.witness.limit_hit("pending_requests")

@@ -21,8 +21,8 @@ class Order(msgspec.Struct, kw_only=True):
     service sets; `headers` go with all that is sent for it. `reach` finds the channel again where a
     second attempt is made. `early` is the call where it is on its way already. `streams` says that the
     client's request stays open as the task's first stream. A question to the client that is not
-    answered within `answer_within` milliseconds ends the call. `bounds` of the scope, where they are
-    not the usual ones.
+    answered within `answer_within` milliseconds ends the call; `askable` are the methods of those that
+    it can be asked, where that is known. `bounds` of the scope, where they are not the usual ones.
     """
 
     new: NewTask
@@ -34,6 +34,7 @@ class Order(msgspec.Struct, kw_only=True):
     early: Early | None = None
     streams: bool = True
     answer_within: int | None = None
+    askable: frozenset[str] | None = None
     bounds: Bounds | None = None
 
 

@@ -45,7 +45,7 @@ class Running:
         self.order = order
         self._tools = tools
         self._hand = Hand(task, tools, only_final=only_final, streams=order.streams)
-        self.asking = Asking(self._hand, tools, self._send, elsewhere)
+        self.asking = Asking(self._hand, tools, self._send, elsewhere, order.askable)
         self._noted_at = float("-inf")
         self._stop: Ending | None = None
         self._recorded = False

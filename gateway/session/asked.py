@@ -23,6 +23,7 @@ from gateway.protocol.headers import JSON, Headers, to_upstream
 from gateway.protocol.stateless import TASKS_EXTENSION, RequestMeta, declares
 from gateway.session.exchange import Answer
 from gateway.session.visit import Visit
+from gateway.tasks.inputs import CAPABILITIES
 
 _NOT_ITS_CODES: Final = (LIMIT_REACHED, SESSION_NOT_FOUND, UPSTREAM_UNAVAILABLE)
 
@@ -48,6 +49,12 @@ class Asked(msgspec.Struct, frozen=True):
     def declared(self) -> bool:
         """Whether the client takes tasks, as it must say on each request."""
         return declares(self.meta.capabilities, TASKS_EXTENSION)
+
+    @property
+    def askable(self) -> frozenset[str]:
+        """The methods of server requests that the client can answer."""
+        declared = members(self.meta.capabilities)
+        return frozenset(method for method, needed in CAPABILITIES.items() if needed in declared)
 
     @property
     def extension(self) -> Dialect:

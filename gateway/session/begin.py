@@ -43,12 +43,14 @@ class TaskLimits(msgspec.Struct, frozen=True):
 class Making(msgspec.Struct, frozen=True):
     """What a task of the stateless era is made of: a message to be sent, or a call on its way.
 
+    `askable` are the methods of server requests that its client can answer.
     With `hidden` it is one that nobody is told of: a plain call that waits for its client. It is
     given up where a question is not answered within `answer_within` milliseconds.
     """
 
     channel: Channel
     message: bytes
+    askable: frozenset[str]
     early: Early | None = None
     hidden: bool = False
     answer_within: int | None = None
@@ -113,6 +115,7 @@ class Beginning:
 
         order.reach = reach
         order.answer_within = making.answer_within
+        order.askable = making.askable
         if making.hidden:
             order.new = _hide(order.new)
         if self._names.belongs_to_nobody(scope):

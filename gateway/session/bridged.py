@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Final
@@ -25,23 +24,18 @@ from gateway.protocol.stateless import (
 from gateway.service.early import Early
 from gateway.service.service import TaskService
 from gateway.session.asked import Asked, answer_with, in_its_codes
-from gateway.session.begin import Beginning, Making, store_away
+from gateway.session.begin import Making, store_away
 from gateway.session.exchange import KEEP_ALIVE, KEEP_ALIVE_SECONDS, Outbound, Stream, Wire
 from gateway.session.held import HeldCalls
 from gateway.session.infos import Infos
 from gateway.session.plain import forward, unavailable
 from gateway.session.streams import begun
 from gateway.tasks import call
-from gateway.tasks.inputs import check_answer
+from gateway.tasks.inputs import CAPABILITIES, check_answer
 from gateway.upstream.port import Channel
 
 # 2026-07-28 "Multi Round-Trip Requests", Supported Requests.
 _ASKING: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
-_CAPABILITY: Final = {
-    "elicitation/create": "elicitation",
-    "sampling/createMessage": "sampling",
-    "roots/list": "roots",
-}
 
 
 class Talk(msgspec.Struct):
@@ -63,13 +57,11 @@ class Bridged:
     def __init__(
         self,
         service: TaskService,
-        beginning: Beginning,
         held: HeldCalls,
         infos: Infos,
         clock: Clock,
     ) -> None:
         self._service = service
-        self._beginning = beginning
         self._held = held
         self._infos = infos
         self._clock = clock
@@ -148,9 +140,8 @@ class Bridged:
         """Make a task before anything is sent; `None` where it cannot be one and need not be."""
         message = to_handshake(asked.visit.request.raw)
         channel = await self._channel(asked)
-        made = self._beginning.make(asked.visit, Making(channel, message))
         try:
-            running = await asyncio.shield(self._held.spawn(made, "make"))
+            running = await self._held.make(asked.visit, Making(channel, message, asked.askable))
         except (StoreAway, Refusal) as wrong:
             if asked.visit.policy.mode != "required":
                 return None
@@ -227,9 +218,9 @@ class Bridged:
     async def _become_task(self, talk: Talk) -> bytes | None:
         """Make a task of a call that takes its time; `None` where it cannot be one and goes on as it is."""
         asked, early = talk.asked, talk.early
-        made = self._beginning.make(asked.visit, Making(early.channel, early.message, early))
         try:
-            running = await asyncio.shield(self._held.spawn(made, "make"))
+            making = Making(early.channel, early.message, asked.askable, early)
+            running = await self._held.make(asked.visit, making)
         except (StoreAway, Refusal):
             return None
         return asked.extension.created(running.task)
@@ -240,11 +231,11 @@ class Bridged:
         if asked.visit.request.method not in _ASKING:
             await early.send(_no(heard, "The client cannot be asked anything during this request"))
             return True
-        needed = _CAPABILITY.get(heard.method)
+        needed = CAPABILITIES.get(heard.method)
         if needed is None:
             await early.send(_no(heard, f"Method not found: {heard.method}"))
             return True
-        if needed not in members(asked.meta.capabilities):
+        if heard.method not in asked.askable:
             await early.send(_no(heard, f"The client does not support {needed}"))
             raise missing_capability({needed: {}})
         name = text_of(heard.upstream_id)

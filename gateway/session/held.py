@@ -7,9 +7,9 @@ store's, so that the retry may come to any replica, and nothing of it stays when
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from typing import Any, Final
+from typing import Final
 
 from gateway.aio.clock import Clock
 from gateway.aio.spawn import Crew
@@ -17,17 +17,20 @@ from gateway.bridge.inputs import input_required
 from gateway.bridge.results import error_to_stateless
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_PARAMS
 from gateway.protocol.envelope import dump, error_response, response
-from gateway.protocol.errors import IllegalMove, Refusal, StoreAway
+from gateway.protocol.errors import GatewayError, IllegalMove, Refusal, StoreAway
+from gateway.protocol.stateless import missing_capability
 from gateway.service.early import Early
 from gateway.service.hub import State
+from gateway.service.running import Running
 from gateway.service.service import TaskService
 from gateway.session.asked import Asked
 from gateway.session.begin import Beginning, Making
 from gateway.session.exchange import KEEP_ALIVE, KEEP_ALIVE_SECONDS, Wire
 from gateway.session.infos import Infos
 from gateway.session.states import States
+from gateway.session.visit import Visit
 from gateway.tasks.call import Heard
-from gateway.tasks.inputs import answers_of, input_requests, own_key
+from gateway.tasks.inputs import CAPABILITIES, answers_of, input_requests, own_key
 from gateway.tasks.model import Outcome, Task, TaskKey
 
 _QUIET_SECONDS: Final = 0.04
@@ -60,9 +63,12 @@ class HeldCalls:
         for more in [heard, *await _more(early)]:
             early.put_back(more)
         within = asked.visit.served.answer_within
-        making = Making(early.channel, early.message, early, not promised, within)
-        made = self._beginning.make(asked.visit, making)
-        running = await asyncio.shield(self._crew.spawn(made, "hold"))
+        making = Making(early.channel, early.message, asked.askable, early, not promised, within)
+        try:
+            running = await self.make(asked.visit, making)
+        except GatewayError:
+            early.cancel("the client cannot be asked")
+            raise
         async with aclosing(self._told(asked, running.task.key, None)) as items:
             async for item in items:
                 yield item
@@ -84,6 +90,32 @@ class HeldCalls:
         async with aclosing(self._told(asked, key, window)) as items:
             async for item in items:
                 yield item
+
+    async def make(self, visit: Visit, making: Making) -> Running:
+        """Make a task of a request, whole or not at all; raise `Refusal`, `StoreAway`.
+
+        A client that leaves meanwhile has not heard of it: it is taken back then.
+        """
+        work = self._crew.spawn(self._made(visit, making), "make")
+        try:
+            found = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            work.add_done_callback(self._take_back)
+            raise
+        if isinstance(found, GatewayError):
+            raise found
+        return found
+
+    async def _made(self, visit: Visit, making: Making) -> Running | GatewayError:
+        try:
+            return await self._beginning.make(visit, making)
+        except GatewayError as wrong:
+            return wrong
+
+    def _take_back(self, work: asyncio.Task[Running | GatewayError]) -> None:
+        found = None if work.cancelled() or work.exception() is not None else work.result()
+        if isinstance(found, Running):
+            self._crew.spawn(self._give_up(found.task.key), "take back")
 
     async def close(self) -> None:
         """Let go of everything."""
@@ -123,6 +155,8 @@ class HeldCalls:
         if not task.pending:
             return None
         task = await self._settled(task) or task
+        if beyond := {one.method for one in task.pending} - asked.askable:
+            raise missing_capability({CAPABILITIES[one]: {} for one in sorted(beyond)})
         within = asked.visit.served.answer_within
         state_text = self._states.seal(asked.visit, key, within)
         return response(asked.ident, input_required(input_requests(task, own_key), state_text))
@@ -148,10 +182,6 @@ class HeldCalls:
     async def _forget(self, key: TaskKey) -> None:
         with suppress(StoreAway):
             await self._service.remove(key)
-
-    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Give work an owner that outlives the request."""
-        return self._crew.spawn(work, name)
 
 
 async def _more(early: Early) -> list[Heard]:

@@ -69,7 +69,8 @@ class Router:
         check_depth(body)
         envelope = peek(body)
         inbound.method, inbound.request_id = envelope.method or "response", envelope.id
-        if opens_stateless(envelope, inbound.header(VERSION)):
+        in_session = inbound.header(SESSION) is not None
+        if opens_stateless(envelope, inbound.header(VERSION), in_session=in_session):
             return await self._rooms.stateless.take(self._stateless_visit(served, inbound, envelope))
         visit = await self._visit(served, inbound)
         visit.envelope = envelope

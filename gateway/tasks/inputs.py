@@ -17,7 +17,13 @@ from gateway.protocol.errors import Refusal
 from gateway.protocol.splice import put_together
 from gateway.tasks.model import Pending, Task
 
-METHODS: Final = ("elicitation/create", "sampling/createMessage", "roots/list")
+# What a client declares that can answer a server request of a method.
+CAPABILITIES: Final[Mapping[str, str]] = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+METHODS: Final = tuple(CAPABILITIES)
 # What the stateless era has no place for in a request for input.
 _LEFT_OUT: Final = ("_meta", "task", "elicitationId")
 _MAX_NAME: Final = 128
@@ -77,8 +83,10 @@ def answers_of(task: Task, answers: Mapping[str, bytes], name: Name = relay_key)
 def check_answer(method: str, key: str, answer: bytes) -> None:
     """Raise `Refusal` -32602 for what is not a result of a server request of this method."""
     found = members(answer)
+    # Some clients write null where there is no content.
+    filled = bytes(found.get("content", b"{}"))[:1] in (b"{", b"n")
     good: Mapping[str, bool] = {
-        "elicitation/create": text_of(found.get("action")) in _ACTIONS,
+        "elicitation/create": text_of(found.get("action")) in _ACTIONS and filled,
         "sampling/createMessage": {"role", "content", "model"} <= set(found),
         "roots/list": bytes(found.get("roots", b""))[:1] == b"[",
     }

@@ -21,15 +21,22 @@ from tests.bench.contenders import Contender, Unavailable
 from tests.bench.figures import Outcome, summary, table
 from tests.bench.process import Child, free_port, start_module
 from tests.bench.redis_process import find_server, start_redis
-from tests.bench.scenarios import CALLS, Bench, Pace, measure_calls, measure_idle
-from tests.bench.tasks import measure_tasks
+from tests.bench.scenarios import BRIDGED, CALLS, Bench, Pace, measure_calls, measure_idle
+from tests.bench.tasks import Maker, measure_tasks
+from tests.bench.waiting import measure_waiters, measure_wakes
 from tests.bench.wire import Target, WrongAnswer
 
 NAMES: Final = ("direct", "bare-uvloop", "bare-asyncio", "gateway", "fastmcp4")
-SCENARIOS: Final = (*(scenario.name for scenario in CALLS), "idle", "tasks")
+SCENARIOS: Final = (
+    *(scenario.name for scenario in (*CALLS, *BRIDGED)),
+    "idle",
+    "tasks",
+    "waiters",
+    "wakes",
+)
 PACKAGES: Final = ("aiohttp", "uvloop", "httptools", "msgspec", "redis", "mcp")
-QUICK: Final = Pace(rounds=2, seconds=0.35, warm=0.1, sessions=200)
-FULL: Final = Pace(rounds=5, seconds=1.5, warm=0.3, sessions=500)
+QUICK: Final = Pace(rounds=2, seconds=0.35, warm=0.1, sessions=200, waiters=200)
+FULL: Final = Pace(rounds=5, seconds=1.5, warm=0.3, sessions=500, waiters=10_000)
 
 Loop = Literal["asyncio", "uvloop"]
 
@@ -53,9 +60,10 @@ def options(words: Sequence[str] | None) -> Options:
     parser.add_argument("--rounds", type=int, help="rounds of each scenario")
     parser.add_argument("--seconds", type=float, help="length of a round")
     parser.add_argument("--sessions", type=int, help="idle sessions")
+    parser.add_argument("--waiters", type=int, help="blocked requests for a result")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to a file")
     found = parser.parse_args(words)
-    asked = {key: getattr(found, key) for key in ("rounds", "seconds", "sessions")}
+    asked = {key: getattr(found, key) for key in ("rounds", "seconds", "sessions", "waiters")}
     pace = msgspec.structs.replace(
         QUICK if found.quick else FULL, **{key: value for key, value in asked.items() if value is not None}
     )
@@ -108,14 +116,15 @@ class Session:
             running = [one for maker in makers.values() if (one := await self._start(maker)) is not None]
         for scenario in wanted:
             self._add(await measure_calls(self._bench, scenario, running, _base(running)))
+        await self._bridged()
         if "idle" in self._asked.only:
             alone = {name: maker for name, maker in makers.items() if name != "direct"}
             rounds = 1 if self._asked.quick else 3
             if alone:
                 base = _base(running) or next(iter(alone))
                 self._add(await measure_idle(self._bench, alone, base, rounds))
-        if "tasks" in self._asked.only:
-            await self._tasks()
+        await self._tasks()
+        await self._waiting()
 
     async def _start_redis(self) -> None:
         command = find_server()
@@ -155,15 +164,26 @@ class Session:
             self._stack.push_async_callback(contender.close)
         return contender
 
+    async def _bridged(self) -> None:
+        wanted = [scenario for scenario in BRIDGED if scenario.name in self._asked.only]
+        maker = self._makers().get("gateway")
+        gateway = None if maker is None or not wanted else await self._start(maker)
+        if gateway is not None:
+            ways = contenders.over_the_bridge(gateway)
+            for scenario in wanted:
+                self._add(await measure_calls(self._bench, scenario, ways, ways[0].name))
+
     async def _tasks(self) -> None:
+        if "tasks" not in self._asked.only:
+            return
         if self._redis is None:
             say("tasks: not measured without Redis")
             return
-        makers: dict[str, Callable[[str], Awaitable[Contender]]] = {}
+        makers: dict[str, Maker] = {}
         if "gateway" in self._asked.contenders:
-            makers["gateway"] = lambda url: contenders.start_gateway(self._target, url)
+            makers["gateway"] = self._gateway_in_dialects
         if "fastmcp4" in self._asked.contenders:
-            makers["fastmcp4"] = contenders.start_fastmcp4
+            makers["fastmcp4"] = _fastmcp4
             if not self._asked.quick:
                 try:
                     await contenders.install_fastmcp4()
@@ -174,6 +194,23 @@ class Session:
                 await measure_tasks(self._bench, makers, self._redis, count_all=not self._asked.quick)
             )
 
+    async def _waiting(self) -> None:
+        if self._redis is None or "gateway" not in self._asked.contenders:
+            return
+        port = self._redis[1]
+        if "waiters" in self._asked.only:
+            watched = 1.0 if self._asked.quick else 20.0
+            self._add(await measure_waiters(self._bench, self._gateway_on, port, watched=watched))
+        if "wakes" in self._asked.only:
+            for outcome in await measure_wakes(self._bench, self._gateway_on, port):
+                self._add(outcome)
+
+    async def _gateway_on(self, store: str) -> Contender:
+        return await contenders.start_gateway(self._target, store)
+
+    async def _gateway_in_dialects(self, store: str) -> list[Contender]:
+        return contenders.in_dialects(await self._gateway_on(store))
+
     async def _keep(self, child: Child) -> Child:
         self._stack.push_async_callback(child.close)
         return child
@@ -181,6 +218,10 @@ class Session:
     def _add(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
         say("\n" + table(outcome))
+
+
+async def _fastmcp4(store: str) -> list[Contender]:
+    return [await contenders.start_fastmcp4(store)]
 
 
 def _base(running: Sequence[Contender]) -> str:

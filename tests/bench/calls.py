@@ -45,9 +45,9 @@ class Session:
         if answer.status != 202:
             raise WrongAnswer(f"notifications/initialized: {answer}")
 
-    def head(self) -> bytes:
-        """Return the head of a POST of this session."""
-        return self.target.head("POST", JSON_BODY | self.headers)
+    def head(self, target: Target | None = None) -> bytes:
+        """Return the head of a POST of this session, also to another replica of its target."""
+        return (target or self.target).head("POST", JSON_BODY | self.headers)
 
     def close(self) -> None:
         """Close the connection."""
@@ -79,15 +79,18 @@ class Caller:
 
     def _call(self) -> None:
         self._number += 1
+        body = self._request()
+        self._sent = time.perf_counter()
+        self._connection.send(self._head, body)
+
+    def _request(self) -> bytes:
         meta = b""
         if self._tool in payloads.STREAMED:
             meta = b',"_meta":{"progressToken":%d}' % self._number
-        body = (
+        return (
             b'{"jsonrpc":"2.0","id":%d,"method":"tools/call",'
             b'"params":{"name":"%b","arguments":{}%b}}' % (self._number, self._tool.encode(), meta)
         )
-        self._sent = time.perf_counter()
-        self._connection.send(self._head, body)
 
     def _done(self, answer: Answer) -> None:
         now = time.perf_counter()

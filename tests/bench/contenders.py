@@ -30,6 +30,7 @@ class Contender(msgspec.Struct):
     target: Target
     children: list[Child]
     task_kind: Kind = "task_a"
+    call_kind: Kind = "calls"
 
     def cpu(self) -> float:
         """Return the CPU seconds of the processes under test."""
@@ -43,6 +44,21 @@ class Contender(msgspec.Struct):
         """End the processes under test."""
         for child in self.children:
             await child.close()
+
+
+def in_dialects(gateway: Contender) -> list[Contender]:
+    """Return the gateway as the clients of each dialect of tasks have it."""
+    kinds: dict[str, Kind] = {"gateway A": "task_a", "gateway B": "task_b", "gateway C": "task_c"}
+    return [msgspec.structs.replace(gateway, name=name, task_kind=kind) for name, kind in kinds.items()]
+
+
+def over_the_bridge(gateway: Contender) -> list[Contender]:
+    """Return the gateway as clients of the upstream's era and of the stateless era have it.
+
+    Those of the last kind can be asked, so that the upstream's own stream must be heard for them.
+    """
+    kinds: dict[str, Kind] = {"unbridged": "calls", "bridged": "bridged", "bridged, askable": "askable"}
+    return [msgspec.structs.replace(gateway, name=name, call_kind=kind) for name, kind in kinds.items()]
 
 
 class Unavailable(Exception):
@@ -63,8 +79,19 @@ def gateway_config(port: int, admin: int, upstream: Target, store: str) -> dict[
         "listen": {"host": "127.0.0.1", "port": port},
         "admin": {"host": "127.0.0.1", "port": admin},
         "store": {"url": store},
-        "upstreams": {"bench": {"url": f"http://127.0.0.1:{upstream.port}{upstream.path}"}},
-        "limits": {"tasks_per_scope": 100_000, "stored_tasks_per_scope": 1_000_000, "rates": rates},
+        "upstreams": {
+            "bench": {
+                "url": f"http://127.0.0.1:{upstream.port}{upstream.path}",
+                # Clients of dialect C get a task for each call, as from FastMCP.
+                "tasks": {"inline_within": "0s", "keep_alive": {"default": "1m"}},
+            }
+        },
+        "limits": {
+            "tasks_per_scope": 100_000,
+            "stored_tasks_per_scope": 1_000_000,
+            "anonymous_tasks": 100_000,
+            "rates": rates,
+        },
     }
 
 

@@ -1,8 +1,9 @@
-"""Clients of the tasks scenario: the full cycle of a task, in dialect A and in FastMCP 4's dialect C.
+"""Clients of the tasks scenario: the full cycle of a task, in each dialect.
 
-Equal work in both: the call is made, its task is seen completed, its result is fetched and verified.
-A needs three requests (create, get, result); C has the result in `tasks/get` and needs two, and as many
-more as polls come too early: the waits between them are those of FastMCP's own client (20 ms, doubled).
+Equal work in all: the call is made, its task is seen completed, its result is fetched and verified.
+A needs three requests (create, get, result). B needs two, since `tasks/result` waits for the end. C has the
+result in `tasks/get` and needs two, and as many more as polls come too early: the waits between them are
+those of FastMCP's own client (20 ms, doubled).
 """
 
 from __future__ import annotations
@@ -16,17 +17,14 @@ from typing import Any, Final
 import msgspec
 
 from tests.bench import payloads
-from tests.bench.calls import JSON_BODY, Session
+from tests.bench.bridged_calls import meta_of, stateless_head
+from tests.bench.calls import Session
 from tests.bench.rounds import Round
 from tests.bench.wire import Answer, Connection, Target, WrongAnswer
 
 RELATED: Final = "modelcontextprotocol.io/related-task"
-C_VERSION: Final = "2026-07-28"
-C_META: Final[dict[str, Any]] = {
-    "io.modelcontextprotocol/protocolVersion": C_VERSION,
-    "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
-}
+B_RELATED: Final = "io.modelcontextprotocol/related-task"
+C_META: Final = meta_of({"extensions": {"io.modelcontextprotocol/tasks": {}}})
 
 
 class Cycle:
@@ -161,6 +159,35 @@ class CycleA(Cycle):
         self._expect(holder["_meta"][RELATED]["taskId"] == self._task, "the related task")
 
 
+class CycleB(Cycle):
+    """2025-11-25: the call with `params.task`, answered at once, then `tasks/result`, which waits."""
+
+    def __init__(self, session: Session, tool: str, pause: float) -> None:
+        super().__init__(session.connection, tool, pause)
+        self._head = session.head()
+        self._task = ""
+
+    def _create(self) -> None:
+        params = {"name": self._tool, "arguments": {}, "task": {"ttl": 60_000}}
+        self._send(self._head, "tools/call", params, self._called)
+
+    def _called(self, answer: Answer) -> None:
+        task = self._last(answer)["task"]
+        self._first = self._marks[-1]
+        self._expect(task["status"] == "working" and task["ttl"], "the task")
+        self._task = task["taskId"]
+        self._then(self._fetch)
+
+    def _fetch(self) -> None:
+        self._send(self._head, "tasks/result", {"taskId": self._task}, self._fetched)
+
+    def _fetched(self, answer: Answer) -> None:
+        result = self._last(answer)
+        self._check_result(result)
+        self._expect(result["_meta"][B_RELATED]["taskId"] == self._task, "the related task")
+        self._finish()
+
+
 class CycleC(Cycle):
     """SEP-2663: the call, then tasks/get until the task is completed and its result is in it."""
 
@@ -174,14 +201,18 @@ class CycleC(Cycle):
         """Connect and discover."""
         await self._connection.open()
         body = {"jsonrpc": "2.0", "id": 0, "method": "server/discover", "params": {"_meta": C_META}}
-        answer = await self._connection.ask(self._c_head("server/discover"), msgspec.json.encode(body))
+        answer = await self._connection.ask(
+            stateless_head(self._target, "server/discover"), msgspec.json.encode(body)
+        )
         if answer.status != 200 or b"io.modelcontextprotocol/tasks" not in answer.body:
             raise WrongAnswer(f"server/discover: {answer}")
 
     def _create(self) -> None:
         params = {"name": self._tool, "arguments": {}, "_meta": C_META}
         self._wait = 0.02
-        self._send(self._c_head("tools/call", self._tool), "tools/call", params, self._called)
+        self._send(
+            stateless_head(self._target, "tools/call", self._tool), "tools/call", params, self._called
+        )
 
     def _called(self, answer: Answer) -> None:
         result = self._last(answer)
@@ -192,7 +223,7 @@ class CycleC(Cycle):
 
     def _get(self) -> None:
         params = {"taskId": self._task, "_meta": C_META}
-        self._send(self._c_head("tasks/get", self._task), "tasks/get", params, self._got)
+        self._send(stateless_head(self._target, "tasks/get", self._task), "tasks/get", params, self._got)
 
     def _got(self, answer: Answer) -> None:
         task = self._last(answer)
@@ -205,7 +236,3 @@ class CycleC(Cycle):
         self._expect(task["status"] == "completed", "the task's status")
         self._check_result(task["result"])
         self._finish()
-
-    def _c_head(self, method: str, name: str | None = None) -> bytes:
-        headers = JSON_BODY | {"MCP-Protocol-Version": C_VERSION, "Mcp-Method": method}
-        return self._target.head("POST", headers if name is None else headers | {"Mcp-Name": name})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
+import time
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -45,6 +46,7 @@ class _Message(msgspec.Struct):
 _decode: Final = msgspec.json.Decoder(_Message).decode
 _sessions: Final[set[bytes]] = set()
 _listeners: Final[set[Connection]] = set()
+_held: Final[list[tuple[Connection, bytes]]] = []
 _numbers: Final = itertools.count(1)
 
 
@@ -130,19 +132,34 @@ class Connection(asyncio.Protocol):
 
     def _call(self, ident: bytes, params: _Params) -> None:
         if params.name not in payloads.STREAMED:
-            if params.name == "nudge":
-                for listener in _listeners:
-                    listener.write(_event(payloads.NUDGE))
-            if params.name == "slow":
-                answer = payloads.answer(ident, params.name)
-                self._later(payloads.FIRST_WAIT, lambda: self._answer(answer))
-            else:
-                self._result(ident, payloads.RESULTS[params.name])
+            self._once(ident, params.name)
             return
         messages = payloads.events(ident, bytes(params.meta.progress_token), params.name)
         wait = payloads.FIRST_WAIT if params.name == "first" else 0.0
         self.write(SSE_HEAD + _event(messages[0]))
         self._later(wait, lambda: self._stream(messages[1:]))
+
+    def _once(self, ident: bytes, tool: str) -> None:
+        if tool == "slow":
+            answer = payloads.answer(ident, tool)
+            self._later(payloads.FIRST_WAIT, lambda: self._answer(answer))
+        elif tool == "told":
+            self._later(
+                payloads.FIRST_WAIT, lambda: self._answer(payloads.told(ident, time.perf_counter()))
+            )
+        elif tool == "held":
+            _held.append((self, ident))
+        else:
+            if tool == "nudge":
+                for listener in _listeners:
+                    listener.write(_event(payloads.NUDGE))
+            if tool == "release":
+                release()
+            self._result(ident, payloads.RESULTS[tool])
+
+    def let_go(self, ident: bytes) -> None:
+        """Answer a call that was held."""
+        self._result(ident, payloads.RESULTS["held"])
 
     def _result(self, ident: bytes, result: bytes) -> None:
         start = b'{"jsonrpc":"2.0","id":%b,"result":' % ident
@@ -174,6 +191,14 @@ class Connection(asyncio.Protocol):
         kind = b"Content-Type: application/json\r\n" if body else b""
         head = b"HTTP/1.1 %b\r\n%b%bContent-Length: %d\r\n\r\n" % (status, kind, extra, len(body))
         self.write(head + body)
+
+
+def release() -> None:
+    """Answer all calls that are held."""
+    held = list(_held)
+    _held.clear()
+    for connection, ident in held:
+        connection.let_go(ident)
 
 
 def _event(message: bytes) -> bytes:

@@ -21,7 +21,12 @@ COLUMNS: Final[dict[str, str]] = {
     "load_cpu": "load CPU ms each",
     "polls": "early polls each",
     "session_kb": "kB RSS per session",
+    "waiter_kb": "kB RSS per waiter",
     "rss": "RSS MB",
+    "commands": "Redis commands/s",
+    "waiting_cpu": "% CPU while waiting",
+    "answered_p50": "answered p50 s",
+    "answered": "all answered s",
 }
 # Shown for who doubts the bench itself; a ratio of them says nothing.
 PLAIN: Final = frozenset({"load_cpu", "polls", "upstream_cpu"})

@@ -9,27 +9,31 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 import uvloop
 
+from tests.bench.bridged_calls import ASKABLE, BridgedCaller, StatelessSession
 from tests.bench.calls import Caller, Session
-from tests.bench.cycles import CycleA, CycleC
+from tests.bench.cycles import CycleA, CycleB, CycleC
 from tests.bench.idle import Listener, open_many
 from tests.bench.rounds import Client, Measured, Round
+from tests.bench.waiters import Crowd
+from tests.bench.wakes import Wake
 from tests.bench.wire import Connection, Target
 
-Kind = Literal["calls", "task_a", "task_c", "idle"]
+Kind = Literal["calls", "bridged", "askable", "task_a", "task_b", "task_c", "wake", "waiters", "idle"]
 
 
 class Order(msgspec.Struct):
     """What to do; `pause`, `warm` and `seconds` in seconds, `most` bounds a run's exchanges.
 
-    A run has two answers: one when it begins to count, one when it has counted.
+    A run has two answers: one when it begins to count, one when it has counted. `beside` is the replica
+    at which results of `tasks` are waited for.
     """
 
-    do: Literal["open", "run", "nudge", "close"]
+    do: Literal["open", "run", "nudge", "release", "close"]
     kind: Kind = "calls"
     target: Target = Target(0, "")
     clients: int = 1
@@ -38,6 +42,8 @@ class Order(msgspec.Struct):
     warm: float = 0.0
     seconds: float = 1.0
     most: int | None = None
+    beside: Target | None = None
+    tasks: int = 1
 
 
 class Done(msgspec.Struct):
@@ -53,6 +59,7 @@ class Load:
     def __init__(self) -> None:
         self._clients: list[Client] = []
         self._listeners: list[Listener] = []
+        self._crowd: Crowd | None = None
         self._target = Target(0, "")
         self._round: Round | None = None
 
@@ -62,6 +69,8 @@ class Load:
             await self._open(order)
         elif order.do == "nudge":
             await self._nudge()
+        elif order.do == "release":
+            return Done(None if self._crowd is None else await self._crowd.release())
         elif order.do == "close":
             await self._close()
         else:
@@ -80,12 +89,18 @@ class Load:
             await self._round.drain()
         for client in (*self._clients, *self._listeners):
             client.close()
-        self._clients, self._listeners, self._round = [], [], None
+        if self._crowd is not None:
+            self._crowd.close()
+        self._clients, self._listeners, self._round, self._crowd = [], [], None, None
 
     async def _open(self, order: Order) -> None:
         self._target = order.target
         if order.kind == "idle":
             self._listeners += await open_many(order.target, order.clients)
+            return
+        if order.kind == "waiters":
+            self._crowd = self._crowd or Crowd(order.target, order.beside or order.target)
+            await self._crowd.open(order.clients, order.tasks)
             return
         for _ in range(order.clients):
             self._clients.append(await _client(order))
@@ -105,11 +120,27 @@ async def _client(order: Order) -> Client:
         cycle = CycleC(order.target, order.tool, order.pause)
         await cycle.open()
         return cycle
+    if order.kind in ("bridged", "askable"):
+        stateless = StatelessSession(order.target, order.tool, ASKABLE if order.kind == "askable" else {})
+        await stateless.open()
+        return BridgedCaller(stateless, order.tool)
     session = Session(order.target)
     await session.open()
+    if order.kind == "wake":
+        wake = Wake(session, order.beside)
+        await wake.open()
+        return wake
     if order.kind == "task_a":
         return CycleA(session, order.tool, order.pause)
+    if order.kind == "task_b":
+        return CycleB(session, order.tool, order.pause)
     return Caller(session, order.tool)
+
+
+def _words(wrong: BaseException) -> str:
+    if isinstance(wrong, BaseExceptionGroup):
+        return _words(cast("BaseExceptionGroup[BaseException]", wrong).exceptions[0])
+    return f"{type(wrong).__name__}: {wrong}"
 
 
 def answer(done: Done) -> None:
@@ -130,7 +161,7 @@ async def main() -> None:
         try:
             done = await load.obey(decode(line))
         except Exception as wrong:  # noqa: BLE001  # whatever it was, the one who measures must hear of it
-            done = Done(wrong=f"{type(wrong).__name__}: {wrong}")
+            done = Done(wrong=_words(wrong))
         answer(done)
 
 

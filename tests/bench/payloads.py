@@ -10,7 +10,7 @@ import json
 from typing import Final
 
 PROGRESS_EVENTS: Final = 5
-FIRST_WAIT: Final = 0.02  # seconds, also of `slow`
+FIRST_WAIT: Final = 0.02  # seconds, also of `slow` and `told`
 PROTOCOL_VERSION: Final = "2025-11-25"
 
 
@@ -38,6 +38,9 @@ TEXTS: Final[dict[str, str]] = {
     "first": _text(120),
     "slow": _text(120),
     "nudge": "nudged",
+    "held": "held until released",
+    "release": "released",
+    "told": "",
 }
 RESULTS: Final[dict[str, bytes]] = {name: _result(text) for name, text in TEXTS.items()}
 STREAMED: Final = frozenset({"sse", "first"})
@@ -47,6 +50,11 @@ NUDGE: Final = b'{"jsonrpc":"2.0","method":"notifications/resources/list_changed
 def answer(ident: bytes, tool: str) -> bytes:
     """Return the JSON-RPC response of a tool; `ident` is the request's id as JSON bytes."""
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (ident, RESULTS[tool])
+
+
+def told(ident: bytes, when: float) -> bytes:
+    """Return the response of `told`: the moment at which it is sent (`time.perf_counter`)."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (ident, _result(repr(when)))
 
 
 def progress(token: bytes, number: int) -> bytes:

@@ -39,6 +39,12 @@ CALLS: Final = (
     Scenario("sse", "SSE answers of 6 events, 16 at a time", "sse", 16),
     Scenario("first", "time to the first event of a stream that lasts 20 ms, 4 at a time", "first", 4),
 )
+# Clients of the stateless era, over an upstream of the handshake era.
+BRIDGED: Final = (
+    Scenario("bridged-1", "small calls through the bridge, 1 at a time", "small", 1),
+    Scenario("bridged-16", "small calls through the bridge, 16 at a time", "small", 16),
+    Scenario("bridged-64", "small calls through the bridge, 64 at a time", "small", 64),
+)
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -48,6 +54,7 @@ class Pace(msgspec.Struct, frozen=True):
     seconds: float
     warm: float
     sessions: int
+    waiters: int
 
 
 class Bench(msgspec.Struct):
@@ -65,7 +72,7 @@ async def measure_calls(
     outcome = Outcome(scenario.name, scenario.title, base, {one.name: [] for one in contenders})
     for number in range(bench.pace.rounds):
         for contender in turned(contenders, number):
-            opening = Order("open", "calls", contender.target, scenario.clients, scenario.tool)
+            opening = Order("open", contender.call_kind, contender.target, scenario.clients, scenario.tool)
             figures, measured = await timed(bench, contender, opening)
             figures["rss"] = contender.rss() / 1e6
             if scenario.tool == "first":

@@ -24,7 +24,8 @@ DELAY: Final = 0.01  # seconds that the tap holds a reply back
 PAUSE: Final = 0.08  # seconds that a paced client rests between steps
 PACED: Final = 7
 
-Maker = Callable[[str], Awaitable[Contender]]
+# One that speaks several dialects is as many contenders, all of the same processes.
+Maker = Callable[[str], Awaitable[list[Contender]]]
 
 
 async def measure_tasks(
@@ -32,17 +33,19 @@ async def measure_tasks(
 ) -> Outcome:
     """Measure full cycles in interleaved rounds, then count what crosses to Redis in rounds of its own.
 
-    `store` is Redis and its port. Without `count_all` only the first contender's commands are counted.
+    `store` is Redis and its port. Without `count_all` only the first maker's commands are counted.
     """
     redis, port = store
     bench = msgspec.structs.replace(bench, pace=_longer(bench.pace))
     title = f"full task cycles on Redis, {CLIENTS} at a time"
     outcome = Outcome("tasks", title, BASE)
     contenders: list[Contender] = []
+    there: list[Maker] = []
     try:
         for name, maker in makers.items():
             try:
-                contenders.append(await maker(f"redis://127.0.0.1:{port}/0"))
+                contenders += await maker(f"redis://127.0.0.1:{port}/0")
+                there.append(maker)
             except Unavailable as wrong:
                 outcome.notes.append(f"{name} was not measured: {wrong}")
         outcome.rounds = {one.name: [] for one in contenders}
@@ -52,8 +55,8 @@ async def measure_tasks(
     finally:
         for contender in contenders:
             await contender.close()
-    for contender in contenders if count_all else contenders[:1]:
-        outcome.notes += await _count(bench, makers[contender.name], contender.name, port)
+    for maker in there if count_all else there[:1]:
+        outcome.notes += await _count(bench, maker, port)
     return outcome
 
 
@@ -72,23 +75,28 @@ async def _round(bench: Bench, contender: Contender, redis: Child, outcome: Outc
     outcome.rounds[contender.name].append(figures)
 
 
-async def _count(bench: Bench, maker: Maker, name: str, port: int) -> list[str]:
+async def _count(bench: Bench, maker: Maker, port: int) -> list[str]:
     """Count round trips: one paced client behind a slowed tap, then all clients behind a plain one."""
     tap = Tap(port, DELAY)
     await tap.start()
-    contender = await maker(f"redis://127.0.0.1:{tap.port}/0")
+    contenders: list[Contender] = []
+    notes: list[str] = []
     try:
-        notes = [f"{name}: {line}" for line in await _paced(bench, contender, tap)]
-        tap.delay = 0.0
-        notes.append(f"{name}: {await _crowded(bench, contender, tap)}")
+        contenders = await maker(f"redis://127.0.0.1:{tap.port}/0")
+        for one in contenders:
+            tap.delay = DELAY
+            notes += [f"{one.name}: {line}" for line in await _paced(bench, one, tap)]
+            tap.delay = 0.0
+            notes.append(f"{one.name}: {await _crowded(bench, one, tap)}")
     finally:
-        await contender.close()
+        for contender in contenders:
+            await contender.close()
         await tap.close()
     return notes
 
 
 async def _paced(bench: Bench, contender: Contender, tap: Tap) -> list[str]:
-    tool = "slow" if contender.task_kind == "task_a" else "small"
+    tool = "small" if contender.task_kind == "task_c" else "slow"
     await bench.load.order(Order("open", contender.task_kind, contender.target, 1, tool, PAUSE))
     await bench.load.order(Order("run", warm=10 * PAUSE, seconds=30, most=PACED))
     tap.bursts.clear()
@@ -121,12 +129,8 @@ async def _paced(bench: Bench, contender: Contender, tap: Tap) -> list[str]:
 def _steps(contender: Contender) -> list[str]:
     if contender.task_kind == "task_c":
         return ["until the client hears of the task", "from then to the result fetched"]
-    return [
-        "until the client hears of the task",
-        "from then to the result stored",
-        "tasks/get",
-        "tasks/result",
-    ]
+    got = ["tasks/get"] if contender.task_kind == "task_a" else []
+    return ["until the client hears of the task", "from then to the result stored", *got, "tasks/result"]
 
 
 def _split(bursts: Sequence[Burst], edges: Sequence[float]) -> list[list[Burst]]:

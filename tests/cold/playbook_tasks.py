@@ -21,7 +21,16 @@ from gateway.dialects.port import About, Dialect, Offer
 from gateway.dialects.sep1686 import Sep1686
 from gateway.dialects.sep2663 import Sep2663
 from gateway.dialects.v2025_11_25 import Tasks20251125
-from gateway.protocol.envelope import Envelope, dump, error_response, list_of, members, peek, response, text_of
+from gateway.protocol.envelope import (
+    Envelope,
+    dump,
+    error_response,
+    list_of,
+    members,
+    peek,
+    response,
+    text_of,
+)
 from gateway.protocol.errors import Refusal
 from gateway.protocol.splice import set_member
 from gateway.protocol.stateless import (
@@ -84,7 +93,7 @@ class Table:
             try:
                 sent = self._from_client(envelope, headers)
             except Refusal as refusal:
-                refused = {"code": refusal.code, "message": refusal.message}
+                refused: dict[str, Any] = {"code": refusal.code, "message": refusal.message}
                 if refusal.data is not None:
                     refused["data"] = refusal.data
                 out = {"to": "client", "message": json.loads(error_response(envelope.id, dump(refused)))}
@@ -140,26 +149,28 @@ class Table:
             check_headers(envelope, headers.get)
         declared = declares(read_meta(envelope, SUPPORTED).capabilities, TASKS_EXTENSION)
         ident = envelope.id or b"null"
-        policy = self._policies.find(envelope.method, None)
-        if envelope.method == "server/discover":
-            self._opening = ident.decode()
-            return [("upstream", envelope.raw)]
-        if envelope.method == "subscriptions/listen":
-            return self._listen(envelope, declared=declared)
-        if envelope.method == "tasks/result":
-            return [("client", self._c.result(ident, *self._tasks[ID]))]
-        if envelope.method == "tasks/list":
-            return [("client", response(ident, self._c.listed([], None)))]
-        about = self._c.read_about(envelope)
-        if about is not None:
-            if not declared:
-                raise missing_extension(TASKS_EXTENSION)
-            return self._about(envelope, self._c, about)
-        if policy.mode == "required" and not declared:
+        match envelope.method:
+            case "server/discover":
+                self._opening = ident.decode()
+                return [("upstream", envelope.raw)]
+            case "subscriptions/listen":
+                return self._listen(envelope, declared=declared)
+            case "tasks/result":
+                return [("client", self._c.result(ident, *self._tasks[ID]))]
+            case "tasks/list":
+                return [("client", response(ident, self._c.listed([], None)))]
+            case _:
+                return self._call(envelope, declared=declared)
+
+    def _call(self, envelope: Envelope, *, declared: bool) -> Sent:
+        about, policy = self._c.read_about(envelope), self._policies.find(envelope.method, None)
+        if not declared and (about is not None or policy.mode == "required"):
             raise missing_extension(TASKS_EXTENSION)
+        if about is not None:
+            return self._about(envelope, self._c, about)
         asks = to_handshake(self._c.strip(envelope.raw))
-        if not declared or policy.mode == "forbidden" or envelope.method != "tools/call":
-            self._plain = envelope.id.decode() if envelope.id else ""
+        if not declared or policy.mode == "forbidden":
+            self._plain = (envelope.id or b"null").decode()
             return [("upstream", asks)]
         return self._begin(envelope, self._c, asks)
 
@@ -276,6 +287,8 @@ class Table:
                 return [*moved, *self._questions(self._tasks[self._running][0])]
             case "progress":
                 self._tasks[self._running] = msgspec.structs.replace(task, status_message=heard.text), None
+            case "ping":
+                return [("upstream", call.pong(heard.upstream_id))]
             case _:
                 pass
         return [] if task.dialect == "c" else [("client", self._b.relayed(task.key.task_id, message))]

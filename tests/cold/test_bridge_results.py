@@ -78,7 +78,7 @@ def test_what_can_be_cached_says_for_how_long_and_for_whom(method: str) -> None:
         ({"ttlMs": 1.5}, (0, "private")),
         ({"ttlMs": True, "cacheScope": 1}, (0, "private")),
         ({"ttlMs": "5", "cacheScope": None}, (0, "private")),
-        ({"resultType": "input_required"}, (None, None)),
+        ({"resultType": "input_required"}, (0, "private")),
     ],
 )
 def test_hints_of_the_upstream_stay_where_they_are_good(result: Any, hints: tuple[Any, Any]) -> None:
@@ -91,8 +91,8 @@ def test_hints_of_the_upstream_stay_where_they_are_good(result: Any, hints: tupl
     [
         ({}, "complete"),
         ({"resultType": "complete"}, "complete"),
-        ({"resultType": "input_required"}, "input_required"),
-        ({"resultType": "task"}, "task"),
+        ({"resultType": "input_required"}, "complete"),
+        ({"resultType": "task"}, "complete"),
         ({"resultType": "table"}, "complete"),
         ({"resultType": 7}, "complete"),
     ],
@@ -153,9 +153,10 @@ def test_output_schemas_are_of_objects_in_the_handshake_era() -> None:
         (-32003, -32603, -32003),
         (-32029, -32603, -32029),
         (-32042, -32603, -32042),
-        (-32020, -32020, -32603),
-        (-32021, -32021, -32021),
-        (-32022, -32022, -32603),
+        (-32020, -32603, -32603),
+        (-32021, -32603, -32021),
+        (-32050, -32603, -32050),
+        (-32022, -32603, -32603),
         (-32601, -32601, -32601),
         (-32602, -32602, -32602),
         (-32603, -32603, -32603),
@@ -171,6 +172,11 @@ def test_codes_are_those_of_the_era(code: Any, stateless: int, handshake: int) -
     error = {"code": code, "message": "m", "data": {"uri": "x"}}
     assert json.loads(error_to_stateless(raw(error))) == {**error, "code": stateless}
     assert json.loads(error_to_handshake(raw(error))) == {**error, "code": handshake}
+
+
+def test_a_missing_capability_that_is_named_is_told() -> None:
+    error = raw({"code": -32021, "message": "m", "data": {"requiredCapabilities": {"sampling": {}}}})
+    assert error_to_stateless(error) == error
 
 
 def test_an_error_always_has_words() -> None:

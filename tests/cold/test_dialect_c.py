@@ -182,9 +182,16 @@ def test_I1_a_completed_task_holds_the_plain_result() -> None:
 
 
 def test_I1_a_result_that_has_its_type_keeps_it() -> None:
-    for own in (b'{"resultType":"complete","content":[]}', b'{"content":[],"resultType":"other"}'):
+    for own in (b'{"resultType":"complete","content":[]}', b'{"content":[],"resultType":"complete"}'):
         outcome = Outcome(status="completed", result=own)
         assert DIALECT.described(told.ended(outcome), outcome).endswith(b',"result":' + own + b"}")
+    # A field of that name from the older era is no kind of this one.
+    for other in (b'{"content":[],"resultType":"other"}', b'{"content":[],"resultType":"task"}'):
+        outcome = Outcome(status="completed", result=other)
+        assert described(told.ended(outcome), outcome)["result"] == {
+            "content": [],
+            "resultType": "complete",
+        }
 
 
 def test_a_tools_error_is_a_completed_task() -> None:

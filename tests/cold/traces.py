@@ -84,10 +84,8 @@ def filled(message: Any, known: Known) -> Any:
 
 def alike(wanted: Any, found: Any, known: Known) -> bool:
     """Tell whether a message is the one that is wanted, and note in `known` what it shows."""
-    if wanted == ANY:
-        return True
-    if isinstance(wanted, str) and _NAME.fullmatch(wanted):
-        return bool(known.setdefault(wanted, found) == found)
+    if isinstance(wanted, str):
+        return _alike_text(wanted, found, known)
     if type(wanted) is not type(found):
         return False
     if isinstance(wanted, dict):
@@ -97,8 +95,16 @@ def alike(wanted: Any, found: Any, known: Known) -> bool:
         return len(ours) == len(theirs) and all(
             alike(one, other, known) for one, other in zip(ours, theirs, strict=True)
         )
-    if isinstance(wanted, str) and _TIME.fullmatch(wanted):
-        return bool(_TIME.fullmatch(found)) and _moment(wanted) == _moment(found)
+    return bool(wanted == found)
+
+
+def _alike_text(wanted: str, found: Any, known: Known) -> bool:
+    if wanted == ANY:
+        return True
+    if _NAME.fullmatch(wanted):
+        return bool(known.setdefault(wanted, found) == found)
+    if _TIME.fullmatch(wanted) and isinstance(found, str) and _TIME.fullmatch(found):
+        return _moment(wanted) == _moment(found)
     return bool(wanted == found)
 
 

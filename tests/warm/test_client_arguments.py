@@ -78,6 +78,7 @@ def test_without_keep_alive_none_is_asked_for() -> None:
         ((URL, "tool", "--header", "no colon, secret"), "a header looks like 'Name: value'"),
         ((URL, "tool", "--header", "X: a\nY: b"), "a header looks like"),
         ((URL, "tool", "--bearer-env", "SURELY_NOT_SET"), "holds no token"),
+        ((URL, "tool", "--dialect", "d"), "invalid choice: 'd'"),
         ((URL, "tool", "--nope"), "unrecognized arguments: --nope"),
     ],
 )
@@ -116,6 +117,40 @@ def test_the_request_id_is_the_task_id_unless_said_otherwise() -> None:
 def test_options_of_tasks_may_stand_anywhere() -> None:
     found = tasks("get", "--session", "s", URL, "--json", "t-1", "--protocol-version", "2025-06-18")
     assert (found.task_id, found.target.session, found.target.version) == ("t-1", "s", "2025-06-18")
+
+
+def test_the_dialect_is_found_out_unless_it_is_named() -> None:
+    assert call(URL, "tool").target.dialect == "auto"
+    assert call(URL, "tool", "--dialect", "b").target.dialect == "b"
+    assert tasks("get", URL, "t-1", "--dialect", "c").target.dialect == "c"
+
+
+def test_responses_are_given_by_key() -> None:
+    found = tasks("update", URL, "t-1", "--input", 'k={"action":"decline"}', "--input", "l=1")
+    assert {key: bytes(raw) for key, raw in found.inputs.items()} == {
+        "k": b'{"action":"decline"}',
+        "l": b"1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("list", URL, "--dialect", "c"), "dialect c has no list of tasks"),
+        (("delete", URL, "t", "--dialect", "b"), "dialect b cannot delete a task"),
+        (("delete", URL, "t", "--dialect", "c"), "dialect c cannot delete a task"),
+        (("update", URL, "t", "--dialect", "a"), "dialect a has no update"),
+        (("update", URL, "t", "--dialect", "b"), "dialect b has no update"),
+        (("get", URL, "t", "--dialect", "c", "--session", "s"), "dialect c has no sessions"),
+    ],
+)
+def test_what_a_dialect_does_not_have_is_wrong_usage(
+    words: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        tasks(*words)
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("get", URL), ("list", URL, "--limit", "0"), ("eat", URL), ()])

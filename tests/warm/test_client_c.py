@@ -224,17 +224,6 @@ async def test_C_questions_can_be_looked_at_and_answered_by_a_command(server: Fa
     assert "the task asks for nothing: it is completed" in late.err
 
 
-@pytest.mark.parametrize("action", ["list", "delete"])
-async def test_C_what_the_dialect_does_not_have_is_wrong_usage(
-    server: FakeC, action: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ("list", server.url) if action == "list" else ("delete", server.url, "t-1")
-    with pytest.raises(SystemExit) as ended:
-        await client("tasks", *words, "--dialect", "c")
-    assert ended.value.code == 2
-    assert "dialect c" in capsys.readouterr().err
-
-
 async def test_C_an_unknown_task_is_said_to_be_one(server: FakeC) -> None:
     ran = await client("tasks", "get", server.url, "nope")
     assert ran.code == 1

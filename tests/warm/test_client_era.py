@@ -9,7 +9,7 @@ from aiohttp import web
 
 from tests.warm.client_fake import Fake, error, fake
 from tests.warm.client_fake_b import FakeB, fake_b
-from tests.warm.client_fake_c import FakeC, fake_c
+from tests.warm.client_fake_c import EXTENSION, FakeC, fake_c
 from tests.warm.client_run import client
 
 
@@ -83,9 +83,7 @@ async def test_a_stateless_server_without_the_extension_is_called_plainly(c: Fak
     assert "the server has no tasks: this is an ordinary call" in ran.err
     forced = await client("call", c.url, "slow", "--task", "--dialect", "c")
     assert forced.code == 2
-    assert (
-        f"does not offer tasks of dialect c (the extension {'io.modelcontextprotocol/tasks'})" in forced.err
-    )
+    assert f"does not offer tasks of dialect c (the extension {EXTENSION})" in forced.err
 
 
 async def test_a_modern_error_never_leads_to_the_handshake(c: FakeC) -> None:
@@ -100,9 +98,14 @@ async def test_a_modern_error_never_leads_to_the_handshake(c: FakeC) -> None:
     assert c.methods() == ["server/discover"] * 2
 
 
-async def test_an_unsupported_version_with_an_older_one_leads_to_the_handshake(b: FakeB) -> None:
-    ran = await client("call", b.url, "slow", "--task")
+async def test_an_unsupported_version_with_an_older_one_leads_to_the_handshake(a: Fake) -> None:
+    refused = error(1, -32022, "Unsupported protocol version")
+    refused["error"]["data"] = {"supported": ["2025-11-25"], "requested": "2026-07-28"}
+    a.refuse_method = "server/discover"
+    a.refusals = [web.json_response(refused, status=400)]
+    ran = await client("call", a.url, "slow", "--task")
     assert ran.code == 0
+    assert a.methods()[:2] == ["server/discover", "initialize"]
 
 
 async def test_a_discovery_without_versions_is_none(a: Fake) -> None:
@@ -126,7 +129,15 @@ async def test_a_list_of_tasks_is_asked_for_in_a_dialect_that_has_one(c: FakeC, 
     assert listed.code == 0
     assert "server/discover" not in b.methods()
     ran = await client("tasks", "list", c.url)
-    assert ran.code == 1
+    assert ran.code == 2
+    assert "takes no initialize (Method not found), and dialect c has no list of tasks" in ran.err
+
+
+async def test_a_stateless_server_without_tasks_is_said_to_be_one(c: FakeC) -> None:
+    c.extension = False
+    ran = await client("tasks", "get", c.url, "t-1")
+    assert ran.code == 2
+    assert "it has no tasks of dialect c" in ran.err
 
 
 async def test_a_named_session_is_taken_up_without_a_probe(a: Fake) -> None:

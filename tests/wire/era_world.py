@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from redis.asyncio import ConnectionPool, Redis
+
 from tests.gateways import Gateway
 from tests.wire.answers import Json
 from tests.wire.era_upstream import EraUpstream
@@ -79,6 +81,21 @@ def configuration(upstream: EraUpstream, store_url: str, **more: Any) -> Json:
         "drain": "1s",
         **more,
     }
+
+
+async def left_in(redis_url: str, prefix: str) -> dict[str, int]:
+    """Return the keys in Redis under a prefix, each with the milliseconds that it stays yet.
+
+    -1 stands for ever. The counters of the rate limits are not of this: they say nothing of any task.
+    """
+    # redis-py leaves most of its methods' types open.
+    store: Any = Redis(connection_pool=ConnectionPool.from_url(redis_url))
+    try:
+        keys = [key.decode() async for key in store.scan_iter(match=f"{prefix}*", count=1000)]
+        return {key: await store.pttl(key) for key in keys if ":rate:" not in key}
+    finally:
+        await store.aclose()
+        await store.connection_pool.aclose()
 
 
 def new_key() -> str:

@@ -54,7 +54,14 @@ class Call:
         """Send a request of the server."""
         question = Question(self, f"q-{uuid.uuid4()}")
         default = {"message": "What is your name?", "requestedSchema": NAME_FORM}
-        self.say({"jsonrpc": "2.0", "id": question.ident, "method": method, "params": params or default})
+        self.say(
+            {
+                "jsonrpc": "2.0",
+                "id": question.ident,
+                "method": method,
+                "params": default if params is None else params,
+            }
+        )
         return question
 
     def finish(self, result: Json | None = None) -> None:

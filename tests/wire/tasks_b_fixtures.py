@@ -6,16 +6,14 @@ test would cost more than the tests. Loaded as a plugin by the test modules.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
-from tests.gateways import Gateway
 from tests.wire.scripted_upstream import Upstream
 from tests.wire.tasks_b_client import TasksB
-from tests.wire.tasks_b_world import Place, configuration, credential
+from tests.wire.tasks_b_world import Place, configuration, credential, served
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -30,10 +28,8 @@ async def works() -> AsyncIterator[Upstream]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def alone(works: Upstream, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
     """Serve the scripted upstream on the embedded store."""
-    gateway = Gateway(configuration(works, "memory://"), tmp_path_factory.mktemp("alone"))
-    await asyncio.to_thread(gateway.wait)
-    yield Place(works, [gateway])
-    await asyncio.to_thread(gateway.end)
+    async with served(configuration(works, "memory://"), tmp_path_factory.mktemp("alone")) as gateways:
+        yield Place(works, gateways)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -41,14 +37,8 @@ async def two(
     works: Upstream, redis_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Place]:
     """Serve the scripted upstream by two replicas on Redis."""
-    folder = tmp_path_factory.mktemp("two")
-    config = configuration(works, redis_url)
-    gateways = [Gateway(config, folder) for _ in range(2)]
-    for gateway in gateways:
-        await asyncio.to_thread(gateway.wait)
-    yield Place(works, gateways)
-    for gateway in gateways:
-        await asyncio.to_thread(gateway.end)
+    async with served(configuration(works, redis_url), tmp_path_factory.mktemp("two"), 2) as gateways:
+        yield Place(works, gateways)
 
 
 @pytest.fixture(scope="session", params=["memory", "redis"])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import uuid
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from tests.gateways import Gateway
@@ -73,6 +77,20 @@ def configuration(upstream: Upstream, store_url: str, **more: Any) -> Json:
         "drain": "1s",
         **more,
     }
+
+
+@asynccontextmanager
+async def served(config: Json, folder: Path, replicas: int = 1) -> AsyncGenerator[list[Gateway]]:
+    """Serve by so many replicas; what the caller starts beside them and adds is ended with them."""
+    gateways: list[Gateway] = []
+    try:
+        gateways += [Gateway(config, folder) for _ in range(replicas)]
+        for gateway in gateways:
+            await asyncio.to_thread(gateway.wait)
+        yield gateways
+    finally:
+        for gateway in gateways:
+            await asyncio.to_thread(gateway.end)
 
 
 def refusal(response: Json) -> tuple[int, str]:

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import pytest
 
+from tests.wire.answers import Json
 from tests.wire.era_world import NOT_FOUND, REQUIRED, Eras, meanwhile, new_key
 from tests.wire.scripted_upstream import Call, text, tool
 from tests.wire.stateless_client import Stateless
@@ -51,7 +52,7 @@ async def test_a_result_is_inline_and_is_what_the_call_would_have_answered(
     eras: Eras, caller: Stateless
 ) -> None:
     task, call = await begun(eras, caller)
-    result = {
+    result: Json = {
         "content": [{"type": "text", "text": "x", "annotations": {"priority": 0.5}}],
         "structuredContent": {"n": 1.0, "deep": [None, {"a": []}]},
         "isError": False,
@@ -188,7 +189,7 @@ async def test_the_status_message_shows_the_progress_of_the_upstream(eras: Eras,
 
 @pytest.mark.parametrize("method", ABOUT)
 async def test_an_unknown_task_is_not_found(caller: Stateless, method: str) -> None:
-    params = {"taskId": "0" * 32} | ({"inputResponses": {}} if method == "tasks/update" else {})
+    params: Json = {"taskId": "0" * 32} | ({"inputResponses": {}} if method == "tasks/update" else {})
     status, code, words = (await caller.ask(method, params)).refusal
     assert (status, code) == NOT_FOUND[:2]
     assert words.endswith("Task not found")
@@ -199,7 +200,7 @@ async def test_a_client_that_does_not_declare_the_extension_is_told_so(
     eras: Eras, caller: Stateless, method: str
 ) -> None:
     task, call = await begun(eras, caller)
-    params = {"taskId": task} | ({"inputResponses": {}} if method == "tasks/update" else {})
+    params: Json = {"taskId": task} | ({"inputResponses": {}} if method == "tasks/update" else {})
     reply = await caller.ask(method, params, tasks=False)
     assert reply.refusal[:2] == (400, MISSING_CAPABILITY)
     assert reply.response["error"]["data"] == REQUIRED
@@ -219,7 +220,7 @@ async def test_methods_of_other_dialects_are_gone(eras: Eras, caller: Stateless,
 async def test_a_task_param_on_the_task_methods_is_ignored(eras: Eras, caller: Stateless) -> None:
     task, call = await begun(eras, caller)
     for method in ABOUT[:2]:
-        more = {"inputResponses": {}} if method == "tasks/update" else {}
+        more: Json = {"inputResponses": {}} if method == "tasks/update" else {}
         reply = await caller.ask(method, {"taskId": task, "task": {"ttl": 5}, "unknown": [1], **more})
         assert reply.result["resultType"] == "complete"
     call.finish()

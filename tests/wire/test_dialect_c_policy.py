@@ -1,9 +1,10 @@
-"""Dialect C: which calls become tasks, and for whom (ext-tasks "Capability Negotiation", "Task Creation")."""
+"""Dialect C: which calls become tasks, and for whom (ext-tasks "Capability Negotiation")."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.wire.answers import Json
 from tests.wire.era_world import REQUIRED, Eras, meanwhile, new_key
 from tests.wire.scripted_upstream import text, tool
 from tests.wire.stateless_client import Stateless
@@ -113,7 +114,7 @@ async def test_only_the_extension_with_an_object_counts_as_declared(
 async def test_only_tool_calls_become_tasks(eras: Eras, caller: Stateless, method: str) -> None:
     key = new_key()
     params = {"uri": f"test://x?key={key}"} if method == "resources/read" else {"name": key}
-    result = {"contents": []} if method == "resources/read" else {"messages": []}
+    result: Json = {"contents": []} if method == "resources/read" else {"messages": []}
     async with meanwhile(caller.ask(method, params)) as asking:
         (await eras.upstream.called(key)).finish(result)
         assert (await asking).result["resultType"] == "complete"
