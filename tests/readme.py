@@ -20,6 +20,7 @@ _FENCE: Final = re.compile(r"^```([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 _VOLATILE: Final = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # a task id that the client made
     r"|(?<=mtg-)[0-9a-f]{32}"  # the digest in an event id
+    r"|\b[0-9a-f]{32}(?:-[0-9a-f]{16})?\b"  # a task id that the gateway made
 )
 
 

@@ -12,7 +12,13 @@ from gateway.config.slice import Slice
 from gateway.config.units import read_duration
 from gateway.tasks.policy import Mode
 
-MODE = "`forbidden`: tasks are not offered and task metadata is ignored. `optional`: the client decides. "
+MODE = (
+    "`forbidden`: never a task; who asks for one gets a plain result, or -32601 in sessions of protocol "
+    "2025-11-25. `optional`: the client decides, or, where that is left to the server, `inline_within`. "
+    "`required`: a task only; a plain call is refused with -32601 in sessions of protocol 2025-11-25 (in "
+    "older ones as `refuse_plain` says), with -32021 to stateless clients that do not take tasks. Some "
+    "clients do not call such a tool at all: `optional` is the better word."
+)
 CONCURRENT = or_unlimited(count())
 FOREVER = or_unlimited(DURATION)
 OnLoss = Literal["fail", "retry"]
@@ -32,7 +38,8 @@ _REFUSE = (
 )
 _INLINE = (
     "For clients that leave the choice to the gateway (extension tasks): a call that ends this fast is "
-    "answered at once, the rest become tasks. Where the mode is `required` all are tasks."
+    "answered at once, the rest become tasks. Where the mode is `required` or `max_concurrent` is set, "
+    "all are tasks from the beginning."
 )
 _WORDS = (
     "Text that hosts may give to the model while the task runs (protocol 2025-11-25, "
@@ -41,11 +48,13 @@ _WORDS = (
 
 
 class KeepAliveConfig(Slice):
-    """How long a task is kept after it has ended. In a rule, what is left out is as in `tasks`."""
+    """How long a task is kept. In a rule, what is left out is as in `tasks`."""
 
     default: Annotated[int, DURATION] = Field(
         default=read_duration("1h"),
-        description="Retention when the client asks for none; never more than `max`.",
+        description="Retention when the client asks for none; never more than `max`. `keepAlive` of "
+        "SEP-1686 is counted from the end of the task; `ttl` of protocol 2025-11-25 and `ttlMs` of "
+        "2026-07-28 are counted from its creation, and are never less than `timeout`.",
     )
     max: Annotated[int | None, FOREVER] = Field(
         default=read_duration("24h"), description="The longest retention that a client gets."
@@ -56,9 +65,7 @@ class RuleConfig(Slice):
     """What holds for one tool pattern or method. What is left out is as in `tasks`."""
 
     mode: Mode | None = Field(default=None, description="As `default`. A rule may be this word alone.")
-    keep_alive: KeepAliveConfig | None = Field(
-        default=None, description="How long a task is kept after it has ended."
-    )
+    keep_alive: KeepAliveConfig | None = Field(default=None, description="How long a task is kept.")
     poll_interval: Annotated[int | None, DURATION] = Field(default=None, description=_POLL)
     timeout: Annotated[int | None, DURATION] = Field(default=None, description=_TIMEOUT)
     max_concurrent: Annotated[int | None, CONCURRENT] = Field(default=None, description=_CONCURRENT)
@@ -78,11 +85,9 @@ class TasksConfig(Slice):
 
     default: Mode = Field(
         default="optional",
-        description="For tools that no rule names. " + MODE + "`required`: meant to be run as a task.",
+        description="For tools that no rule names. " + MODE,
     )
-    keep_alive: KeepAliveConfig = Field(
-        default=KeepAliveConfig(), description="How long a task is kept after it has ended."
-    )
+    keep_alive: KeepAliveConfig = Field(default=KeepAliveConfig(), description="How long a task is kept.")
     poll_interval: Annotated[int, DURATION] = Field(default=read_duration("2s"), description=_POLL)
     timeout: Annotated[int, DURATION] = Field(default=read_duration("2h"), description=_TIMEOUT)
     max_concurrent: Annotated[int | None, CONCURRENT] = Field(default=None, description=_CONCURRENT)

@@ -13,7 +13,7 @@ from gateway.aio.spawn import Crew
 from gateway.crossing.handshake import Handshakes
 from gateway.crossing.held_side import HeldSide
 from gateway.crossing.pool import Bounds
-from gateway.crossing.port import Caller, Era, Wanted
+from gateway.crossing.port import Caller, Era, Settling, Wanted
 from gateway.crossing.probe import EraProbe
 from gateway.crossing.stateless_links import StatelessLinks
 from gateway.crossing.stateless_side import StatelessSide
@@ -21,7 +21,7 @@ from gateway.crossing.watching import honourable
 from gateway.protocol.envelope import Envelope, members, peek, text_of
 from gateway.protocol.errors import UpstreamLost
 from gateway.protocol.headers import Headers
-from gateway.upstream.port import Channel, LinkUpstream, Upstream
+from gateway.upstream.port import Channel, Link, LinkUpstream, Upstream
 
 _log = logging.getLogger("gateway.crossing")
 
@@ -118,6 +118,10 @@ class UpstreamCrossing:
         async with aclosing(side.listen(caller, wanted, headers)) as coming:
             async for raw in coming:
                 yield raw
+
+    async def over(self, child: Link, initialize: bytes, headers: Headers) -> tuple[Settling, bytes] | None:
+        """Open a session over a child that refused to be initialized; `None` where it is not of the era."""
+        return await self._links.over(child, initialize, headers)
 
     async def runs_tasks(self, headers: Headers) -> bool:
         """Tell whether a stateless upstream has the tasks extension itself; false for any other."""

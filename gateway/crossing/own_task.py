@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -11,7 +12,8 @@ from gateway.aio.clock import Clock
 from gateway.aio.spawn import Crew
 from gateway.crossing.conversation import Conversation
 from gateway.crossing.native_task import POLL_MAX, POLL_MIN, Ask
-from gateway.protocol.envelope import Envelope, error_response, members, response, text_of, value
+from gateway.protocol.codes import INTERNAL_ERROR
+from gateway.protocol.envelope import Envelope, dump, error_response, members, response, text_of, value
 from gateway.protocol.errors import GatewayError, UpstreamLost
 from gateway.protocol.headers import Headers
 from gateway.protocol.splice import Parts, drop_member, put_together
@@ -52,14 +54,14 @@ class OwnTask:
         try:
             while True:
                 try:
-                    return self._final(await self._ask("tasks/result", self._result_params()))
+                    return await self._final(await self._ask("tasks/result", self._result_params()))
                 except UpstreamLost as lost:
                     if lost.status is not None and lost.status < _SERVER_FAULT:
                         raise
                     _log.info("the stream of a task's result was lost: %s", lost.tell())
                 found = await self._look_again()
                 if found.result is None:
-                    return self._final(found)
+                    return await self._final(found)
         finally:
             if watching is not None:
                 watching.cancel()
@@ -78,11 +80,28 @@ class OwnTask:
             parts["_meta"] = put_together({"progressToken": self._call.token})
         return put_together(parts)
 
-    def _final(self, answer: Envelope) -> bytes:
+    async def _final(self, answer: Envelope) -> bytes:
         ident = self._call.request.id
         if answer.result is None:
             return error_response(ident, answer.error or b"{}")
+        if "content" not in members(answer.result):
+            failed = await self._failed()
+            if failed is not None:
+                return error_response(ident, failed)
         return response(ident, drop_member(answer.result, ("_meta", RELATED), prune=True))
+
+    async def _failed(self) -> bytes | None:
+        """Return the error that a task has ended with whose result says nothing; `None` where it has not.
+
+        The task server of `mcp` 1.x keeps no error: what went wrong is in the status alone.
+        """
+        with suppress(UpstreamLost):
+            await self._look()
+        status = text_of(self._state.get("status"))
+        if status not in ("failed", "cancelled"):
+            return None
+        words = text_of(self._state.get("statusMessage")) or f"The upstream's task has {status}"
+        return dump({"code": INTERNAL_ERROR, "message": words})
 
     async def _look_again(self) -> Envelope:
         """Poll until the upstream answers; raise `UpstreamLost` where it is away for too long."""

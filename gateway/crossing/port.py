@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from gateway.protocol.headers import Headers
-from gateway.upstream.port import Channel, LinkUpstream
+from gateway.upstream.port import Channel, Link, LinkUpstream
 
 Era = Literal["handshake", "stateless"]
 
@@ -38,6 +38,14 @@ class Wanted(msgspec.Struct, frozen=True):
     prompts: bool = False
     resources: bool = False
     uris: Sequence[str] = ()
+
+
+class Settling(Link, Protocol):
+    """A link that tells when nothing is in flight."""
+
+    async def settled(self) -> None:
+        """Return when no exchange is read any more."""
+        ...
 
 
 class Crossing(Protocol):
@@ -76,6 +84,13 @@ class Crossing(Protocol):
 
     def listen(self, caller: Caller, wanted: Wanted, headers: Headers) -> AsyncGenerator[bytes, None]:
         """Yield an empty message once the upstream listens, then its notifications of changes."""
+        ...
+
+    async def over(self, child: Link, initialize: bytes, headers: Headers) -> tuple[Settling, bytes] | None:
+        """Open a session over a child that refused to be initialized; return it and the answer.
+
+        `None` where the child does not speak the stateless era either. Never raises `UpstreamLost`.
+        """
         ...
 
     async def runs_tasks(self, headers: Headers) -> bool:

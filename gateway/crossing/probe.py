@@ -102,7 +102,7 @@ class EraProbe:
 
     def _read(self, answer: bytes) -> Era:
         self.runs_tasks = _runs_tasks(answer)
-        return _era_of(answer)
+        return era_of(answer)
 
     async def _over_child(self, links: LinkUpstream, headers: Headers) -> Era:
         """Ask a child that is started for the question alone."""
@@ -148,7 +148,7 @@ def _runs_tasks(answer: bytes) -> bool:
     return TASKS_EXTENSION in members(members(result.get("capabilities")).get("extensions"))
 
 
-def _era_of(answer: bytes) -> Era:
+def era_of(answer: bytes) -> Era:
     """Return the era that an answer to `server/discover` shows."""
     try:
         one = peek(answer)

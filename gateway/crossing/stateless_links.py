@@ -19,6 +19,7 @@ from gateway.bridge.discover import initialized, negotiated
 from gateway.bridge.requests import to_stateless
 from gateway.bridge.results import error_to_handshake
 from gateway.crossing.port import Caller
+from gateway.crossing.probe import era_of
 from gateway.crossing.roads import HttpRoad, LinkRoad, Road
 from gateway.crossing.stateless_link import StatelessLink
 from gateway.protocol.canonical import canonical
@@ -95,8 +96,7 @@ class StatelessLinks:
         if answer.result is None:
             await self.drop(tag)
             return link, error_response(one.id, error_to_handshake(answer.error or b"{}"))
-        version = negotiated(text_of(members(one.params).get("protocolVersion")))
-        return link, response(one.id, initialized(answer.result, version))
+        return link, response(one.id, initialized(answer.result, _version(one)))
 
     async def find(self, tag: str, initialize: bytes | None, headers: Headers) -> StatelessLink | None:
         """Return a living link, or make it anew; `None` where there is nothing to make it of.
@@ -118,6 +118,27 @@ class StatelessLinks:
         if isinstance(outcome, GatewayError):
             raise outcome
         return outcome
+
+    async def over(
+        self, child: Link, initialize: bytes, headers: Headers
+    ) -> tuple[StatelessLink, bytes] | None:
+        """Open a session over a link that is there already, and that stays its owner's.
+
+        `None` where its server does not speak the stateless era.
+        """
+        one = peek(initialize)
+        caller = _caller(one)
+        road = LinkRoad(child)
+        try:
+            answer = await _ask(road, _discovery(caller), headers)
+        except GatewayError as wrong:
+            _log.info("a child that refused to be initialized is of no era: %s", wrong)
+            return None
+        if answer.result is None or era_of(answer.raw) != "stateless":
+            return None
+        link = StatelessLink(child.tag, road, caller, self._clock, self._crew, headers=headers)
+        link.carried = lambda: child.alive
+        return link, response(one.id, initialized(answer.result, _version(one)))
 
     async def drop(self, tag: str) -> None:
         """End a link, whether it lives or not."""
@@ -156,8 +177,7 @@ class StatelessLinks:
     async def _discover(
         self, tag: str, caller: Caller, headers: Headers
     ) -> tuple[Road, Link | None, Envelope]:
-        asked = request(dump(f"mtg-discover-{secrets.token_hex(12)}"), "server/discover", None)
-        message = to_stateless(asked, STATELESS[0], caller.capabilities, caller.info, None)
+        message = _discovery(caller)
         if self._upstream.http is not None and not self._by_link:
             road = HttpRoad(self._upstream.http)
             return road, None, await _ask(road, message, headers)
@@ -210,6 +230,16 @@ async def _ask(road: Road, message: bytes, headers: Headers) -> Envelope:
         words = f"the upstream did not answer server/discover within {_START_SECONDS:g} s"
         raise UpstreamLost(words) from None
     raise UpstreamLost("the upstream ended its answer without a response")
+
+
+def _discovery(caller: Caller) -> bytes:
+    asked = request(dump(f"mtg-discover-{secrets.token_hex(12)}"), "server/discover", None)
+    return to_stateless(asked, STATELESS[0], caller.capabilities, caller.info, None)
+
+
+def _version(initialize: Envelope) -> str:
+    """Return the version that a client shall speak."""
+    return negotiated(text_of(members(initialize.params).get("protocolVersion")))
 
 
 def _caller(initialize: Envelope) -> Caller:

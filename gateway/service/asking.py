@@ -67,7 +67,8 @@ class Asking:
         hand = self._hand
         self._asked += 1
         relay = call.relay_id(hand.task.key, hand.claim.epoch, self._asked)
-        pending = Pending(relay, heard.upstream_id, heard.method, heard.message)
+        to_session = not self._followed
+        pending = Pending(relay, heard.upstream_id, heard.method, heard.message, to_session)
         try:
             task = await self._tools.store.ask(hand.task.key, hand.claim, pending)
         except StoreAway:
@@ -82,7 +83,7 @@ class Asking:
         self._tools.witness.asked(task, heard.method)
         news = News("message", task, call.readdressed(heard.message, dump(relay)), relay=relay)
         self._offered[relay] = _Offer(pending, news)
-        if not await hand.deliver(news) and not self._followed:
+        if not await hand.deliver(news) and (to_session or not self._followed):
             self._elsewhere([news])
 
     def attend(self, replica: str) -> None:

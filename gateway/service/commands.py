@@ -11,6 +11,7 @@ from gateway.protocol.errors import StoreAway, UpstreamLost
 from gateway.service.hand import Ending
 from gateway.service.listeners import Listeners
 from gateway.service.running import Running
+from gateway.service.waits import Waits
 from gateway.store.port import Bus, Command, Store
 from gateway.tasks.model import Outcome, TaskKey
 
@@ -32,6 +33,7 @@ class Commands:
         store: Store,
         bus: Bus,
         listeners: Listeners,
+        waits: Waits,
         *,
         running: Callable[[TaskKey], Running | None],
         of_session: OfSession,
@@ -43,6 +45,7 @@ class Commands:
         self._store = store
         self._bus = bus
         self._listeners = listeners
+        self._waits = waits
         self._running = running
         self._of_session = of_session
         self._on_session_ended = on_session_ended
@@ -62,6 +65,10 @@ class Commands:
                     self._tidying.spawn(self._listeners.take(command), "status")
                 case "seek" if command.sender != self._replica:
                     self._sought(command)
+                case "left" if command.sender != self._replica:
+                    self._listeners.gone(command.session, command.sender)
+                case "unwait" if command.sender != self._replica:
+                    self._waits.stop_here(command.session, command.message)
                 case "ended" if command.sender != self._replica:
                     self._on_session_ended(command.session)
                 case "cancel" | "answer" | "attend" | "unattend":

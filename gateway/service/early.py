@@ -19,7 +19,7 @@ Spawn = Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
 
 
 class Early:
-    """One upstream call. Whoever holds it reads it with `next`, and ends it with `cancel` or `close`.
+    """One upstream call. Whoever holds it reads it with `next`, and ends it with `let_go`, `cancel` or `close`.
 
     It goes under an id and a progress token of the gateway's own. `spawn` gives what must outlive a
     reader an owner.
@@ -90,6 +90,13 @@ class Early:
         if not self._over:
             self._over = True
             self._spawn(self._give_up(reason), "cancel")
+
+    async def let_go(self, reason: str) -> None:
+        """Clear up after the response, or give the call up as `cancel` does where it is not in."""
+        if self._over:
+            await self.close()
+        else:
+            self.cancel(reason)
 
     async def _give_up(self, reason: str) -> None:
         with suppress(UpstreamLost, TimeoutError):

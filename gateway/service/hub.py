@@ -1,10 +1,11 @@
-"""Who waits for a task on this replica: one reader of the store for each task, however many wait."""
+"""Who waits for a task on this replica: one reader of the store for each task, however many wait.
+
+While nothing happens a task costs what is known of it and a bell for each who waits: no loop of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Final
 
 from gateway.aio.clock import Clock
@@ -16,52 +17,68 @@ from gateway.tasks.model import Outcome, Task, TaskKey
 State = tuple[Task, Outcome | None]
 # A wake-up may be lost with its connection; the bus then rings every bell. This is for what expires.
 _LOOK_AGAIN_SECONDS: Final = 120.0
+_ROUND_SECONDS: Final = 5.0
 _STORE_SECONDS: Final = 2.0
 
 
 class Bell:
     """Wakes one that waits."""
 
+    __slots__ = ("_rung", "_waiter", "stopped")
+
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._rung = False
+        self._waiter: asyncio.Future[None] | None = None
         self.stopped = False
 
     def ring(self) -> None:
         """Something has happened."""
-        self._rung.set()
+        self._rung = True
+        self._wake()
 
     def stop(self) -> None:
         """Nothing that happens matters any more."""
         self.stopped = True
-        self._rung.set()
+        self.ring()
 
     async def rings(self, patience: float) -> bool:
         """Wait for the bell; tell whether it rang within `patience` seconds."""
-        # A timer that rings is much cheaper than a time-out that cancels, and there may be many.
-        late = False
+        if not self._rung:
+            # A timer that wakes is much cheaper than a time-out that cancels, and there may be many.
+            loop = asyncio.get_running_loop()
+            self._waiter = loop.create_future()
+            timer = loop.call_later(patience, self._wake)
+            try:
+                await self._waiter
+            finally:
+                timer.cancel()
+                self._waiter = None
+        rung, self._rung = self._rung, False
+        return rung
 
-        def give_up() -> None:
-            nonlocal late
-            late = True
-            self._rung.set()
-
-        timer = asyncio.get_running_loop().call_later(patience, give_up)
-        try:
-            await self._rung.wait()
-        finally:
-            timer.cancel()
-        self._rung.clear()
-        return not late
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
-class _Watch:
-    """The one reader of a task's state, and the bells of those who wait for it."""
+class Watch:
+    """What is known of a task, and the bells of those who wait for it; `number` counts its states."""
 
-    def __init__(self) -> None:
+    __slots__ = ("_hub", "bells", "key", "number", "read_at", "reading", "state", "stale")
+
+    def __init__(self, hub: Hub, key: TaskKey) -> None:
+        self._hub = hub
+        self.key = key
         self.number = 0
         self.state: State | None = None
         self.bells: set[Bell] = set()
         self.reading: asyncio.Task[None] | None = None
+        self.read_at = 0.0
+        self.stale = False
+
+    def ring(self) -> None:
+        """The task may have changed."""
+        self._hub.look(self)
 
     def tell(self, state: State | None) -> None:
         """Let everybody know, unless nothing has changed."""
@@ -81,7 +98,8 @@ class Hub:
         self._bus = bus
         self._crew = crew
         self._clock = clock
-        self._watches: dict[TaskKey, _Watch] = {}
+        self._watches: dict[TaskKey, Watch] = {}
+        self._round: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"<Hub {len(self._watches)} tasks>"
@@ -89,72 +107,68 @@ class Hub:
     def __len__(self) -> int:
         return len(self._watches)
 
-    async def attend(
-        self, key: TaskKey, patience: float, bell: Bell | None = None
-    ) -> AsyncGenerator[State | None, None]:
-        """Yield a task's state, then each new one, the end last; end at once where it is not there.
-
-        `None` says that nothing happened for `patience` seconds. Who brings the `bell` can stop it.
-        """
+    def join(self, key: TaskKey, bell: Bell) -> Watch:
+        """Have a bell rung at each new state of a task, to be seen in what is returned; then `leave`."""
         watch = self._watches.get(key)
         if watch is None:
-            watch = self._watches[key] = _Watch()
-            watch.reading = self._crew.spawn(self._read(key, watch), "watch")
-        bell = Bell() if bell is None else bell
+            watch = self._watches[key] = Watch(self, key)
+            self._bus.hear(key, watch.ring)
+            self.look(watch)
+            if self._round is None:
+                self._round = asyncio.get_running_loop().call_later(_ROUND_SECONDS, self._go_round)
         watch.bells.add(bell)
-        seen = 0
+        return watch
+
+    def leave(self, watch: Watch, bell: Bell) -> None:
+        """Have it rung no more."""
+        watch.bells.discard(bell)
+        if not watch.bells:
+            if watch.reading is not None:
+                watch.reading.cancel()
+            self._drop(watch)
+
+    def look(self, watch: Watch) -> None:
+        """Read a task, once more where it is being read."""
+        watch.stale = True
+        if watch.reading is None:
+            watch.reading = self._crew.spawn(self._read(watch), "watch")
+
+    async def _read(self, watch: Watch) -> None:
         try:
-            while not bell.stopped:
-                if watch.number > seen:
-                    seen = watch.number
-                    state = watch.state
-                    if state is None:
-                        return
-                    yield state
-                    if state[0].ended:
-                        return
-                elif not await bell.rings(patience):
-                    yield None
-        finally:
-            watch.bells.discard(bell)
-            if not watch.bells:
-                self._forget(key, watch)
-
-    def _forget(self, key: TaskKey, watch: _Watch) -> None:
-        if watch.reading is not None:
-            watch.reading.cancel()
-        if self._watches.get(key) is watch:
-            del self._watches[key]
-
-    async def _read(self, key: TaskKey, watch: _Watch) -> None:
-        async with self._bus.watch(key) as wakeup:
-            while True:
+            while watch.stale:
+                watch.stale = False
+                watch.read_at = asyncio.get_running_loop().time()
                 try:
-                    state = await self._store.outcome(key)
+                    state = await self._store.outcome(watch.key)
                 except StoreAway:
                     # Who waits goes on waiting: the store comes back, and the task with it (I9).
+                    watch.stale = True
                     await self._clock.sleep(_STORE_SECONDS)
                     continue
                 watch.tell(state)
                 if state is None or state[0].ended:
                     # Whoever comes now reads anew.
-                    if self._watches.get(key) is watch:
-                        del self._watches[key]
+                    self._drop(watch)
                     return
-                try:
-                    async with asyncio.timeout(_LOOK_AGAIN_SECONDS):
-                        await wakeup.wait()
-                except TimeoutError:
-                    continue
+        finally:
+            watch.reading = None
 
+    def _drop(self, watch: Watch) -> None:
+        self._bus.unhear(watch.key, watch.ring)
+        if self._watches.get(watch.key) is watch:
+            del self._watches[watch.key]
+        if not self._watches and self._round is not None:
+            self._round.cancel()
+            self._round = None
 
-async def last_state(states: AsyncGenerator[State | None, None]) -> State | None:
-    """Return how a task ended, `None` where it is gone."""
-    found: State | None = None
-    async with aclosing(states):
-        async for state in states:
-            found = state or found
-    return found if found is not None and found[0].ended else None
+    def _go_round(self) -> None:
+        """Look again at what nobody has spoken of for long."""
+        loop = asyncio.get_running_loop()
+        self._round = loop.call_later(_ROUND_SECONDS, self._go_round)
+        due = loop.time() - _LOOK_AGAIN_SECONDS
+        for watch in self._watches.values():
+            if watch.read_at <= due:
+                self.look(watch)
 
 
 def _same(one: State | None, other: State | None) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from gateway.protocol.envelope import members, text_of
 from gateway.protocol.errors import StoreAway
 from gateway.service.feed import Feed, News
+from gateway.service.hub import Bell
 from gateway.store.port import Bus, Command, Store
 from gateway.tasks.model import Scope, TaskKey
 
@@ -29,6 +30,7 @@ class Listeners:
         self._limit = limit
         self._feeds: dict[str, Feed] = {}
         self._elsewhere: dict[str, str] = {}
+        self._attached: dict[str, set[Bell]] = {}
 
     def __repr__(self) -> str:
         return f"<Listeners {len(self._feeds)}>"
@@ -62,6 +64,45 @@ class Listeners:
         feed.end()
         if self._feeds.get(session) is feed:
             del self._feeds[session]
+            self._let_go(session)
+            self._spawn(self._say(Command("left", _NO_KEY, session=session, sender=self._replica)), "left")
+
+    def gone(self, session: str, replica: str) -> None:
+        """Note that another replica has the stream of a session no more."""
+        if self._elsewhere.get(session) == replica:
+            del self._elsewhere[session]
+            self._let_go(session)
+
+    async def hold(self, session: str, news: News, bell: Bell) -> bool:
+        """See to it that a session's stream has a server request; tell whether there is such a stream.
+
+        `bell` is poked when it is there no more.
+        """
+        feed = self._feeds.get(session)
+        held = feed is not None and feed.put(news)
+        replica = self._elsewhere.get(session)
+        if not held and replica is not None:
+            command = Command("offer", news.task.key, news.message, session, self._replica)
+            try:
+                held = await self._bus.send(replica, command)
+            except StoreAway:
+                held = True
+            if not held:
+                self._elsewhere.pop(session, None)
+        if held:
+            self._attached.setdefault(session, set()).add(bell)
+        return held
+
+    def detach(self, session: str, bell: Bell) -> None:
+        """Poke a bell no more."""
+        bells = self._attached.get(session, set())
+        bells.discard(bell)
+        if not bells:
+            self._attached.pop(session, None)
+
+    def _let_go(self, session: str) -> None:
+        for bell in self._attached.pop(session, set()):
+            bell.poke()
 
     def offer(self, session: str, offers: Iterable[News]) -> None:
         """Bring server requests to the session's stream: here, or wherever it may be."""

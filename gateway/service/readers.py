@@ -49,24 +49,42 @@ class Readers:
                 running.asking.unattend(self._replica)
 
     async def wait(
-        self, key: TaskKey, patience: float, bell: Bell | None = None
+        self, key: TaskKey, patience: float, bell: Bell | None = None, *, asks: bool = True
     ) -> AsyncGenerator[State | None, None]:
         """Yield a task's state, then each new one, the end last; end where it is not there.
 
-        `None` says that nothing happened for `patience` seconds. Who brings the `bell` can stop it.
+        `None` says that nothing happened for `patience` seconds. Who brings the `bell` can stop it. Who
+        cannot ask the client leaves server requests to others.
         """
+        if not asks:
+            async with aclosing(self._hub.attend(key, patience, bell)) as states:
+                async for state in states:
+                    yield state
+            return
         running = self._find(key)
         told: Task | None = None
         if running is not None:
             running.asking.attend(self._replica)
+        bell = Bell() if bell is None else bell
+        watch, seen = self._hub.join(key, bell), 0
         try:
-            async with aclosing(self._hub.attend(key, patience, bell)) as states:
-                async for state in states:
-                    if running is None and told is None and state is not None and not state[0].ended:
-                        told = state[0]
-                        self._tell(told, "attend")
-                    yield state
+            while not bell.stopped:
+                if watch.number == seen:
+                    if not await bell.rings(patience):
+                        yield None
+                    continue
+                seen, state = watch.number, watch.state
+                if state is None:
+                    return
+                ended = state[0].ended
+                if running is None and told is None and not ended:
+                    told = state[0]
+                    self._tell(told, "attend")
+                yield state
+                if ended:
+                    return
         finally:
+            self._hub.leave(watch, bell)
             if running is not None:
                 running.asking.unattend(self._replica)
             elif told is not None:

@@ -23,6 +23,7 @@ from gateway.service.listeners import Listeners
 from gateway.service.order import Order, ServiceLimits
 from gateway.service.readers import Readers
 from gateway.service.running import Running
+from gateway.service.waits import Waits
 from gateway.service.witness import Witness
 from gateway.store.port import Bus, Claim, Command, Exists, Full, Store
 from gateway.tasks import call
@@ -54,10 +55,12 @@ class TaskService:
         self._early = Crew("early calls")
         self._tidying = Crew("tidying up")
         self._running: dict[TaskKey, Running] = {}
+        self._by_session: dict[str, dict[TaskKey, Running]] = {}
         self._by_request: dict[tuple[Scope, str, bytes], TaskKey] = {}
         self._creating: dict[tuple[Scope, str, bytes], asyncio.Event] = {}
         self._turns: dict[tuple[str, str], asyncio.Semaphore] = {}
         self.listeners = Listeners(replica, store, bus, self._tidying.spawn, limits.stream_queue_bytes)
+        self.waits = Waits(replica, bus, self.listeners, self._tidying.spawn)
         self.announcer = Announcer(self.listeners)
         self.hub = Hub(store, bus, self._tidying, clock)
         self._tools = Tools(store, witness, self.announcer, clock, limits)
@@ -67,6 +70,7 @@ class TaskService:
             store,
             bus,
             self.listeners,
+            self.waits,
             running=self._running.get,
             of_session=self._of_session,
             on_session_ended=self._session_ended_elsewhere,
@@ -126,6 +130,7 @@ class TaskService:
             only_final=only_final,
         )
         self._running[found.key] = running
+        self._by_session.setdefault(new.session, {})[found.key] = running
         self._by_request[new.key.scope, new.session, new.request_id] = found.key
         self._crew.spawn(self._run(running), found.key.digest)
         return running
@@ -176,6 +181,8 @@ class TaskService:
                 key = await self._store.find_request(scope, session, request_id)
             if key is None:
                 return False
+            if creating is None and await self._answered(key, running):
+                return True
             with suppress(IllegalMove):
                 await self.cancel(key, reason)
         except StoreAway:
@@ -186,6 +193,14 @@ class TaskService:
             ending = Ending(Outcome(status="cancelled", error=words), "cancelled", words)
             running.stop(ending, recorded=False)
         return True
+
+    async def _answered(self, key: TaskKey, running: Running | None) -> bool:
+        """Tell whether a request was answered with its task: that alone can be cancelled then.
+
+        2025-11-25 cancellation: `tasks/cancel` is for that, and completed requests are left alone.
+        """
+        task = await self._store.get(key) if running is None else running.task
+        return task is not None and task.dialect != "a"
 
     async def remove(self, key: TaskKey) -> bool:
         """Delete a task; one that still runs is cancelled first. Tell whether it was there."""
@@ -283,7 +298,7 @@ class TaskService:
 
     def runs_here(self, session: str) -> bool:
         """Tell whether this replica runs a task of a session."""
-        return bool(self._of_session(session))
+        return session in self._by_session
 
     async def tell_session_ended(self, session: str) -> None:
         """Tell the other replicas that a session has been ended by its client; best effort."""
@@ -332,17 +347,21 @@ class TaskService:
             await running.run(self._turn(running))
         finally:
             self._running.pop(task.key, None)
+            of_session = self._by_session.get(task.session, {})
+            of_session.pop(task.key, None)
+            if not of_session:
+                self._by_session.pop(task.session, None)
             name = (task.key.scope, task.session, task.request_id)
             if self._by_request.get(name) == task.key:
                 del self._by_request[name]
-            if not self._of_session(task.session):
+            if not of_session:
                 closer = self._closers.pop(task.session, None)
                 # Another replica may run a task of the session yet; the last one closes.
                 if closer is not None and not await self.runs_for(task.key.scope, task.session):
                     await closer()
 
     def _of_session(self, session: str) -> list[Running]:
-        return [running for running in self._running.values() if running.task.session == session]
+        return list(self._by_session.get(session, {}).values())
 
     async def _undo(self, key: TaskKey) -> None:
         """Take back a creation that nobody waited for: the store may have carried it out all the same."""

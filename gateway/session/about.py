@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from typing import Final
 
 import msgspec
@@ -13,9 +13,10 @@ from gateway.dialects.port import About, Dialect
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_PARAMS
 from gateway.protocol.envelope import Envelope, dump, peek, refusal_response, response, text_of
 from gateway.protocol.errors import IllegalMove, Refusal, StoreAway
-from gateway.protocol.splice import drop_member
-from gateway.service.hub import Bell
+from gateway.protocol.splice import drop_member, put_together, take_apart
+from gateway.service.hub import State
 from gateway.service.service import TaskService
+from gateway.service.waits import Wait
 from gateway.session.begin import check_rate, store_away
 from gateway.session.cursors import BEHIND, cursor_of, open_cursor
 from gateway.session.exchange import (
@@ -33,7 +34,6 @@ from gateway.session.plain import pass_on
 from gateway.session.streams import begun
 from gateway.session.visit import Visit
 from gateway.store.port import RateKind, RateLimits
-from gateway.tasks import call
 from gateway.tasks.model import Outcome, Scope, Task, TaskKey
 
 PAGE: Final = 50
@@ -48,7 +48,6 @@ class Desk:
         self._rates = rates
         self._names = names
         self._pace = pace
-        self._waiting: dict[tuple[str, bytes], Bell] = {}
 
     async def answer(self, visit: Visit, dialect: Dialect, about: About) -> Outbound:
         """Answer a request about tasks; ids unknown here go to an upstream that has tasks of its own."""
@@ -79,11 +78,7 @@ class Desk:
 
     def stop_waiting(self, visit: Visit, request_id: bytes) -> bool:
         """End a request for a result that its client has cancelled; tell whether it waited here."""
-        bell = self._waiting.get((visit.tag, request_id))
-        if bell is None:
-            return False
-        bell.stop()
-        return True
+        return self._service.waits.stop(visit.tag, request_id)
 
     def _scope(self, visit: Visit, about: About) -> Scope | None:
         if about.kind == "list":
@@ -116,7 +111,12 @@ class Desk:
         if task is None:
             return None
         self._pace.note(task)
-        return described_by(visit.served.dialects, task, dialect).described(task, None)
+        speaks = described_by(visit.served.dialects, task, dialect)
+        shown = speaks.described(task, None)
+        if speaks is dialect or task.session == visit.tag:
+            return shown
+        # Another session's, perhaps of a client that was upgraded since: in the words of both dialects.
+        return put_together({**take_apart(shown), **take_apart(dialect.described(task, None))})
 
     async def _cancel(self, dialect: Dialect, key: TaskKey) -> bytes | None:
         try:
@@ -130,50 +130,49 @@ class Desk:
 
     async def _result(self, visit: Visit, dialect: Dialect, key: TaskKey) -> Outbound | None:
         """Answer at once where the task has ended; else wait for its end where the dialect has that."""
-        found = await self._service.outcome(key)
-        if found is None:
-            return None
-        speaks = described_by(visit.served.dialects, found[0], dialect)
         ident = visit.request.id or dump(None)
-        if found[0].ended or not speaks.manner.waits:
-            return json_answer(speaks.result(ident, *found))
-        waiting = self._wait(visit, speaks, found[0].key)
-        if visit.inbound.accepts_events:
-            return Stream(await begun(waiting))
-        async with aclosing(waiting):
-            async for item in waiting:
-                if isinstance(item, Wire) and item.last:
-                    return json_answer(item.message)
-        return None
+        with ExitStack() as until:
+            wait = until.enter_context(self._service.waits.wait(visit.tag, ident, key))
+            found = await self._service.outcome(key)
+            if found is None:
+                return None
+            speaks = described_by(visit.served.dialects, found[0], dialect)
+            if found[0].ended or not speaks.manner.waits:
+                return json_answer(speaks.result(ident, *found))
+            if visit.inbound.accepts_events:
+                return Stream(await begun(self._wait(visit, speaks, wait, until.pop_all())))
+            async with aclosing(self._wait(visit, speaks, wait, until.pop_all())) as waiting:
+                async for item in waiting:
+                    if isinstance(item, Wire) and item.last:
+                        return json_answer(item.message)
+        return json_answer(refusal_response(ident, Refusal(INTERNAL_ERROR, "Request cancelled")))
 
     async def _wait(
-        self, visit: Visit, speaks: Dialect, key: TaskKey
+        self, visit: Visit, speaks: Dialect, wait: Wait, until: ExitStack
     ) -> AsyncGenerator[Wire | bytes, None]:
         """Yield what the task wants of its client, and at the end its result (2025-11-25 tasks 5.4)."""
         ident = visit.request.id or dump(None)
-        bell = self._waiting[visit.tag, ident] = Bell()
-        told: set[str] = set()
-        try:
+        asks = visit.inbound.accepts_events
+        last: State | None = None
+        with until:
             yield b""
             yield KEEP_ALIVE
-            states = self._service.readers.wait(key, KEEP_ALIVE_SECONDS, bell)
+            states = self._service.readers.wait(wait.key, KEEP_ALIVE_SECONDS, wait.bell, asks=asks)
             async with aclosing(states):
                 async for state in states:
                     if state is None:
                         yield KEEP_ALIVE
+                    last = state or last
+                    if last is None:
                         continue
-                    task, outcome = state
-                    if task.ended:
-                        yield Wire(_result(speaks, ident, task, outcome), last=True)
+                    if last[0].ended:
+                        yield Wire(_result(speaks, ident, *last), last=True)
                         return
-                    for message in _questions(task, told):
-                        yield Wire(speaks.relayed(task.key.task_id, message))
-            if not bell.stopped:
-                gone = speaks.not_found(About("result", key.task_id))
+                    for news in await self._service.waits.questions(wait, last[0]) if asks else ():
+                        yield Wire(speaks.relayed(last[0].key.task_id, news.message))
+            if not wait.bell.stopped:
+                gone = speaks.not_found(About("result", wait.key.task_id))
                 yield Wire(refusal_response(ident, gone), last=True)
-        finally:
-            if self._waiting.get((visit.tag, ident)) is bell:
-                del self._waiting[visit.tag, ident]
 
     async def _page(self, visit: Visit, scope: Scope, dialect: Dialect, cursor: str | None) -> bytes | None:
         """Return a page; an upstream's own tasks are listed after ours.
@@ -220,13 +219,6 @@ def _lister(visit: Visit, dialect: Dialect, tasks: list[Task]) -> Dialect:
     """Return the dialect of a list: the one that this session itself has asked for tasks in."""
     asked_in_a = any(task.dialect == "a" and task.session == visit.tag for task in tasks)
     return visit.served.dialects["a"] if asked_in_a else dialect
-
-
-def _questions(task: Task, told: set[str]) -> list[bytes]:
-    """Return the server requests of a task that have not been told yet, and note them."""
-    found = [pending for pending in task.pending if pending.relay_id not in told]
-    told.update(pending.relay_id for pending in found)
-    return [call.readdressed(pending.message, dump(pending.relay_id)) for pending in found]
 
 
 def _is_behind(scope: Scope, cursor: str | None) -> bool:

@@ -61,6 +61,13 @@ class Asked(msgspec.Struct, frozen=True):
         """The dialect of its era."""
         return self.visit.served.dialects["c"]
 
+    async def passes_tasks(self) -> bool:
+        """Tell whether the upstream has tasks of the client's dialect itself, which pass as they are."""
+        served = self.visit.served
+        if served.upstream.http is None or served.upstream.prefers_links:
+            return False
+        return await served.crossing.runs_tasks(self.headers)
+
     def respond(self, result: bytes, server_info: bytes | None) -> bytes:
         """Return the response with a result in the form of the era."""
         return response(self.ident, to_stateless(self.visit.request.method, result, server_info))

@@ -12,8 +12,16 @@ from gateway.aio.clock import Clock
 from gateway.bridge.inputs import answers_in, input_required, url_elicitations
 from gateway.bridge.requests import to_handshake
 from gateway.bridge.results import error_to_stateless, notification_for
-from gateway.protocol.codes import INTERNAL_ERROR
-from gateway.protocol.envelope import dump, error_response, members, refusal_response, response, text_of
+from gateway.protocol.codes import INTERNAL_ERROR, MISSING_CAPABILITY
+from gateway.protocol.envelope import (
+    dump,
+    error_response,
+    members,
+    refusal_response,
+    response,
+    text_of,
+    value,
+)
 from gateway.protocol.errors import Refusal, StoreAway, UpstreamLost
 from gateway.protocol.stateless import (
     TASKS_EXTENSION,
@@ -25,7 +33,15 @@ from gateway.service.early import Early
 from gateway.service.service import TaskService
 from gateway.session.asked import Asked, answer_with, in_its_codes
 from gateway.session.begin import Making, store_away
-from gateway.session.exchange import KEEP_ALIVE, KEEP_ALIVE_SECONDS, Outbound, Stream, Wire
+from gateway.session.exchange import (
+    KEEP_ALIVE,
+    KEEP_ALIVE_SECONDS,
+    Answer,
+    Outbound,
+    Relay,
+    Stream,
+    Wire,
+)
 from gateway.session.held import HeldCalls
 from gateway.session.infos import Infos
 from gateway.session.plain import forward, unavailable
@@ -34,6 +50,8 @@ from gateway.tasks import call
 from gateway.tasks.inputs import CAPABILITIES, check_answer
 from gateway.upstream.port import Channel
 
+_BAD_REQUEST: Final = 400
+_MAX_ERROR: Final = 1024 * 1024
 # 2026-07-28 "Multi Round-Trip Requests", Supported Requests.
 _ASKING: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 
@@ -83,9 +101,10 @@ class Bridged:
             raise missing_extension(TASKS_EXTENSION)
         may = policy.mode != "forbidden" and asked.declared
         await self._check_mirrored(asked)
-        if await self._native(asked):
-            crossing = asked.visit.served.crossing
-            if not may or await crossing.runs_tasks(asked.headers):
+        if await self._native(asked) and not self._held.holds(asked):
+            if await asked.passes_tasks():
+                return await self._passed(asked)
+            if not may:
                 return await forward(asked.visit)
         if may and (
             policy.mode == "required" or policy.max_concurrent is not None or not policy.inline_within
@@ -95,6 +114,22 @@ class Bridged:
                 return answer_with(made)
             may = False
         return await self._call(asked, policy.inline_within / 1000 if may else None)
+
+    async def _passed(self, asked: Asked) -> Outbound:
+        """Pass a call on to an upstream that decides about tasks itself.
+
+        What that runs as a task only is driven for a client that takes none.
+        """
+        outbound = await forward(asked.visit)
+        if asked.declared or not isinstance(outbound, Relay) or outbound.reply.status != _BAD_REQUEST:
+            return outbound
+        try:
+            body = await outbound.reply.read(_MAX_ERROR)
+        finally:
+            await outbound.reply.close()
+        if _wants_tasks(body):
+            return await self._call(asked, None)
+        return Answer(_BAD_REQUEST, body, outbound.headers)
 
     async def _check_mirrored(self, asked: Asked) -> None:
         """Raise `Refusal` -32020 where headers that mirror arguments do not (2026-07-28 transports)."""
@@ -165,7 +200,7 @@ class Bridged:
             yield Wire(refusal_response(talk.asked.ident, refusal), last=True)
         finally:
             if talk.ours:
-                talk.early.cancel("the client has gone")
+                await talk.early.let_go("the client has gone")
 
     async def _steps(self, talk: Talk) -> AsyncGenerator[Wire | bytes, None]:
         while True:
@@ -257,6 +292,14 @@ class Bridged:
         if wanted is not None and "elicitation" in members(asked.meta.capabilities):
             return response(asked.ident, input_required(wanted, None))
         return error_response(asked.ident, error_to_stateless(error))
+
+
+def _wants_tasks(body: bytes) -> bool:
+    """Tell whether a refusal says that its client should take tasks (SEP-2663, -32021)."""
+    error = members(members(body).get("error"))
+    required = members(members(error.get("data")).get("requiredCapabilities"))
+    missing = value(error.get("code")) == MISSING_CAPABILITY
+    return missing and TASKS_EXTENSION in members(required.get("extensions"))
 
 
 def _no(heard: call.Heard, words: str) -> bytes:

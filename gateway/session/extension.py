@@ -83,9 +83,7 @@ class Extension:
         return TaskKey(scope, about.task_id)
 
     async def _not_ours(self, asked: Asked, about: About) -> Outbound:
-        served = asked.visit.served
-        native = served.upstream.http is not None and not served.upstream.prefers_links
-        if native and await served.crossing.runs_tasks(asked.headers):
+        if await asked.passes_tasks():
             return await forward(asked.visit)
         raise asked.extension.not_found(about)
 

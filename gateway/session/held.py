@@ -16,7 +16,7 @@ from gateway.aio.spawn import Crew
 from gateway.bridge.inputs import input_required
 from gateway.bridge.results import error_to_stateless
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_PARAMS
-from gateway.protocol.envelope import dump, error_response, response
+from gateway.protocol.envelope import dump, error_response, members, response, text_of
 from gateway.protocol.errors import GatewayError, IllegalMove, Refusal, StoreAway
 from gateway.protocol.stateless import missing_capability
 from gateway.service.early import Early
@@ -72,6 +72,14 @@ class HeldCalls:
         async with aclosing(self._told(asked, running.task.key, None)) as items:
             async for item in items:
                 yield item
+                if isinstance(item, Wire):
+                    return
+        raise Refusal(INTERNAL_ERROR, "The call is gone: it was given up, or its store was emptied")
+
+    def holds(self, asked: Asked) -> bool:
+        """Tell whether a request is the retry of a held call, and none that the upstream asked for."""
+        state = text_of(members(asked.visit.request.params).get("requestState"))
+        return state is not None and self._states.made(asked.visit, state)
 
     async def resume(
         self, asked: Asked, state: str, answers: Mapping[str, bytes]
@@ -81,7 +89,7 @@ class HeldCalls:
         key = self._states.open(asked.visit, state)
         task = await self._service.get(key)
         if task is None:
-            raise Refusal(INVALID_PARAMS, "requestState is not known any more: send the request anew")
+            raise _unknown()
         found = answers_of(task, answers, own_key)
         for relay, message in found.items():
             await self._service.answer(key.scope, relay, message)
@@ -90,6 +98,9 @@ class HeldCalls:
         async with aclosing(self._told(asked, key, window)) as items:
             async for item in items:
                 yield item
+                if isinstance(item, Wire):
+                    return
+        raise _unknown()
 
     async def make(self, visit: Visit, making: Making) -> Running:
         """Make a task of a request, whole or not at all; raise `Refusal`, `StoreAway`.
@@ -124,7 +135,10 @@ class HeldCalls:
     async def _told(
         self, asked: Asked, key: TaskKey, window: float | None
     ) -> AsyncGenerator[Wire | bytes, None]:
-        """Yield the end of the call, its next questions, or, after `window` seconds, its task."""
+        """Yield the end of the call, its next questions, or, after `window` seconds, its task.
+
+        Ends without any of them where the call is gone.
+        """
         told = False
         until = None if window is None else self._clock.monotonic() + window
         patience = KEEP_ALIVE_SECONDS if window is None else max(0.001, min(window, KEEP_ALIVE_SECONDS))
@@ -139,7 +153,6 @@ class HeldCalls:
                         told = True
                         yield Wire(message, last=True)
                         return
-            raise Refusal(INTERNAL_ERROR, "The call is gone: it was given up, or its store was emptied")
         finally:
             if not told:
                 self._crew.spawn(self._give_up(key), "give up")
@@ -182,6 +195,10 @@ class HeldCalls:
     async def _forget(self, key: TaskKey) -> None:
         with suppress(StoreAway):
             await self._service.remove(key)
+
+
+def _unknown() -> Refusal:
+    return Refusal(INVALID_PARAMS, "requestState is not known any more: send the request anew")
 
 
 async def _more(early: Early) -> list[Heard]:

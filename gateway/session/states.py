@@ -69,6 +69,10 @@ class States:
             raise _bad("has expired: send the request anew, without it")
         return TaskKey(Scope(visit.served.name, state.tag), state.task_id)
 
+    def made(self, visit: Visit, text: str) -> bool:
+        """Tell whether a state was sealed here, for whatever request."""
+        return self._unseal(visit, text) is not None
+
     def _unseal(self, visit: Visit, text: str) -> _State | None:
         if len(text) > _MAX_STATE or not text.isascii():
             return None

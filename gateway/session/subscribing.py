@@ -23,6 +23,7 @@ from gateway.session.asked import Asked
 from gateway.session.begin import check_rate, store_away
 from gateway.session.exchange import KEEP_ALIVE, KEEP_ALIVE_SECONDS, Outbound, Stream, Wire
 from gateway.session.names import Names
+from gateway.session.plain import forward
 from gateway.session.streams import begun
 from gateway.store.port import RateLimits
 from gateway.tasks.model import TaskKey
@@ -60,6 +61,8 @@ class Subscribing:
         if asked_for.task_ids and not asked.declared:
             raise missing_extension(TASKS_EXTENSION)
         keys = await self._keys(asked, asked_for.task_ids)
+        if asked_for.task_ids and not keys and await asked.passes_tasks():
+            return await forward(asked.visit)
         crossing = asked.visit.served.crossing
         wanted = await crossing.honoured(asked.caller, asked_for.wanted, asked.headers)
         return Stream(await begun(self._stream(asked, wanted, keys)))

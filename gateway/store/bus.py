@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -61,13 +61,13 @@ class RedisBus:
         self._crew = Crew("store bus")
         self._listening = False
         self._closed = False
-        self._bells: dict[bytes, set[_Bell]] = {}
+        self._rings: dict[bytes, set[Callable[[], None]]] = {}
         self._commands: asyncio.Queue[Command | None] = asyncio.Queue(_COMMANDS)
         self._backoff = ExponentialWithJitterBackoff(cap=2.0, base=0.05)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "listening" if self._listening else "idle"
-        return f"<RedisBus {state}, {len(self._bells)} tasks watched, {self._commands.qsize()} commands>"
+        return f"<RedisBus {state}, {len(self._rings)} tasks watched, {self._commands.qsize()} commands>"
 
     async def send(self, owner: str, command: Command) -> bool:
         """Send a command to a replica; tell whether anybody heard it; raise `StoreAway`."""
@@ -95,17 +95,25 @@ class RedisBus:
         The bell also rings when the connection has been made or made again, since what happened
         before is not known.
         """
-        self._listen()
-        name = self._link.keys.member(key)
         bell = _Bell()
-        bells = self._bells.setdefault(name, set())
-        bells.add(bell)
+        self.hear(key, bell.ring)
         try:
             yield bell
         finally:
-            bells.discard(bell)
-            if not bells and self._bells.get(name) is bells:
-                del self._bells[name]
+            self.unhear(key, bell.ring)
+
+    def hear(self, key: TaskKey, ring: Callable[[], None]) -> None:
+        """Have `ring` called at each change to a task, and when a bell of `watch` would ring beside."""
+        self._listen()
+        self._rings.setdefault(self._link.keys.member(key), set()).add(ring)
+
+    def unhear(self, key: TaskKey, ring: Callable[[], None]) -> None:
+        """Have it called no more."""
+        name = self._link.keys.member(key)
+        rings = self._rings.get(name, set())
+        rings.discard(ring)
+        if not rings:
+            self._rings.pop(name, None)
 
     async def close(self) -> None:
         """Stop listening; `commands` ends and every bell rings a last time."""
@@ -165,8 +173,8 @@ class RedisBus:
             return
         channel, data = rest
         if channel == self._link.keys.wake:
-            for bell in self._bells.get(data, ()):
-                bell.ring()
+            for ring in self._rings.get(data, ()):
+                ring()
         else:
             self._receive(data)
 
@@ -180,6 +188,6 @@ class RedisBus:
             self._commands.put_nowait(command)
 
     def _ring_all(self) -> None:
-        for bells in self._bells.values():
-            for bell in bells:
-                bell.ring()
+        for rings in self._rings.values():
+            for ring in rings:
+                ring()

@@ -40,7 +40,9 @@ class Full(msgspec.Struct, frozen=True):
     bound: int
 
 
-CommandKind = Literal["cancel", "answer", "attend", "unattend", "offer", "status", "seek", "ended"]
+CommandKind = Literal[
+    "cancel", "answer", "attend", "unattend", "offer", "status", "seek", "left", "unwait", "ended"
+]
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -51,7 +53,9 @@ class Command(msgspec.Struct, frozen=True):
     answers), `attend` and `unattend` (the sender has, or has no more, somebody who reads the task). To
     whoever has the stream of `session`: `offer` (`message` is a server request that waits for an answer,
     or a notification) and `status` (the task has another status). To all:
-    `seek` (the sender has opened the stream of `session`) and `ended` (its client has ended it).
+    `seek` (the sender has opened the stream of `session`), `left` (it has it no more), `unwait` (the
+    client of `session` has cancelled the request whose id is `message`) and `ended` (its client has ended
+    it).
     """
 
     kind: CommandKind
@@ -202,6 +206,14 @@ class Bus(Protocol):
 
     def watch(self, key: TaskKey) -> AbstractAsyncContextManager[Wakeup]:
         """Hear of changes to one task; cheap, and costs the store nothing per watcher."""
+        ...
+
+    def hear(self, key: TaskKey, ring: Callable[[], None]) -> None:
+        """Have `ring` called when a `Wakeup` for the task would ring; for many who wait for long."""
+        ...
+
+    def unhear(self, key: TaskKey, ring: Callable[[], None]) -> None:
+        """Have it called no more."""
         ...
 
     async def close(self) -> None:

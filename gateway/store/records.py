@@ -47,6 +47,7 @@ class _Ordered(msgspec.Struct, frozen=True):
     relay_id: bytes
     method: bytes
     message: bytes
+    to_session: bool = False
 
 
 class _Sent(msgspec.Struct, frozen=True):
@@ -99,7 +100,7 @@ def pack_made(new: NewTask) -> bytes:
 def pack_pending(pending: Pending) -> bytes:
     """Return a pending request, the length of the upstream's id and that id in front."""
     rest = _encoder.encode(
-        _Ordered(text_out(pending.relay_id), text_out(pending.method), pending.message),
+        _Ordered(text_out(pending.relay_id), text_out(pending.method), pending.message, pending.to_session),
     )
     return b"%d:%b%b" % (len(pending.upstream_id), pending.upstream_id, rest)
 
@@ -114,6 +115,7 @@ def read_pending(stored: bytes) -> tuple[int, Pending]:
         upstream_id=rest[:end],
         method=text_in(body.method),
         message=body.message,
+        to_session=body.to_session,
     )
 
 

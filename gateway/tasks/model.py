@@ -65,13 +65,15 @@ class Pending(msgspec.Struct, frozen=True):
     """A server request that waits for the client's answer.
 
     `relay_id` is the id the client sees, `upstream_id` the upstream's own as JSON bytes, `message`
-    the upstream's request as it came.
+    the upstream's request as it came. `to_session` says that nobody waited for the task when it came:
+    it goes to the session's own stream.
     """
 
     relay_id: str
     upstream_id: bytes
     method: str
     message: bytes
+    to_session: bool = False
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):

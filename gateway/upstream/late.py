@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
+from gateway.protocol.errors import UpstreamLost
 from gateway.protocol.headers import Headers
 from gateway.upstream.link import MessageLink
 
@@ -16,6 +17,7 @@ class LateLink:
     def __init__(self, start: Callable[[], Awaitable[MessageLink]]) -> None:
         self._start = start
         self._link: MessageLink | None = None
+        self._lost: UpstreamLost | None = None
         self._starting = asyncio.Lock()
         self._started = asyncio.Event()
 
@@ -45,7 +47,10 @@ class LateLink:
         await link.send(message, headers)
 
     async def listen(self) -> AsyncGenerator[bytes, None]:
-        """Yield what belongs to no exchange, from when there is a child until it ends."""
+        """Yield what belongs to no exchange, from when there is a child until it ends.
+
+        Raises `UpstreamLost` where the child cannot be started.
+        """
         await self._started.wait()
         link = await self._get()
         async with aclosing(link.listen()) as messages:
@@ -64,7 +69,14 @@ class LateLink:
 
     async def _get(self) -> MessageLink:
         async with self._starting:
+            if self._lost is not None:
+                raise self._lost
             if self._link is None:
-                self._link = await self._start()
-                self._started.set()
+                try:
+                    self._link = await self._start()
+                except UpstreamLost as lost:
+                    self._lost = lost
+                    raise
+                finally:
+                    self._started.set()
             return self._link

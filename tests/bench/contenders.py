@@ -82,8 +82,13 @@ def gateway_config(port: int, admin: int, upstream: Target, store: str) -> dict[
         "upstreams": {
             "bench": {
                 "url": f"http://127.0.0.1:{upstream.port}{upstream.path}",
-                # Clients of dialect C get a task for each call, as from FastMCP.
-                "tasks": {"inline_within": "0s", "keep_alive": {"default": "1m"}},
+                # Clients of dialect C get a task for each call, as from FastMCP. Calls that are held
+                # leave some of the connections to the upstream (1000) to other calls.
+                "tasks": {
+                    "inline_within": "0s",
+                    "keep_alive": {"default": "1m"},
+                    "tools": {"held": {"max_concurrent": 900}},
+                },
             }
         },
         "limits": {

@@ -47,6 +47,7 @@ _decode: Final = msgspec.json.Decoder(_Message).decode
 _sessions: Final[set[bytes]] = set()
 _listeners: Final[set[Connection]] = set()
 _held: Final[list[tuple[Connection, bytes]]] = []
+_holding: Final[set[str]] = set()
 _numbers: Final = itertools.count(1)
 
 
@@ -147,14 +148,10 @@ class Connection(asyncio.Protocol):
             self._later(
                 payloads.FIRST_WAIT, lambda: self._answer(payloads.told(ident, time.perf_counter()))
             )
-        elif tool == "held":
+        elif tool in _holding:
             _held.append((self, ident))
         else:
-            if tool == "nudge":
-                for listener in _listeners:
-                    listener.write(_event(payloads.NUDGE))
-            if tool == "release":
-                release()
+            _SIDE.get(tool, _nothing)()
             self._result(ident, payloads.RESULTS[tool])
 
     def let_go(self, ident: bytes) -> None:
@@ -193,12 +190,29 @@ class Connection(asyncio.Protocol):
         self.write(head + body)
 
 
-def release() -> None:
-    """Answer all calls that are held."""
+def _nothing() -> None:
+    pass
+
+
+def _nudge() -> None:
+    for listener in _listeners:
+        listener.write(_event(payloads.NUDGE))
+
+
+def _hold() -> None:
+    _holding.add("held")
+
+
+def _release() -> None:
+    """Answer all calls that are held, and at once those that come now."""
     held = list(_held)
     _held.clear()
+    _holding.clear()
     for connection, ident in held:
         connection.let_go(ident)
+
+
+_SIDE: Final[dict[str, Callable[[], None]]] = {"nudge": _nudge, "hold": _hold, "release": _release}
 
 
 def _event(message: bytes) -> bytes:

@@ -86,7 +86,7 @@ def table(outcome: Outcome) -> str:
     rows = [["", *(COLUMNS[column] for column in columns)]]
     rows += [[name, *(_show(outcome.cell(name, column)) for column in columns)] for name in outcome.names()]
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    lines = [f"{outcome.title}   (ratios to {outcome.base})"]
+    lines = [f"{outcome.title}   (ratios to {outcome.base})" if outcome.base else outcome.title]
     lines += ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
     lines += [f"  {note}" for note in outcome.notes]
     return "\n".join(line.rstrip() for line in lines)

@@ -39,6 +39,7 @@ TEXTS: Final[dict[str, str]] = {
     "slow": _text(120),
     "nudge": "nudged",
     "held": "held until released",
+    "hold": "held from now on",
     "release": "released",
     "told": "",
 }

@@ -87,6 +87,7 @@ class Crowd:
         """Make so many tasks, and open so many waiters for them, in turn."""
         if not self._session.headers:
             await self._session.open()
+            await self._call(self._session.connection, "hold", {})
         idents: list[str] = []
 
         async def make(connection: Connection) -> None:

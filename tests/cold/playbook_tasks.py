@@ -61,6 +61,40 @@ def at(time: str) -> int:
     return round(datetime.fromisoformat(time).timestamp() * 1000)
 
 
+def task_of(told: Mapping[str, Any]) -> tuple[Task, Outcome | None]:
+    """Return the record of a task that dialect B or C tells of, and its outcome where it has ended.
+
+    `told` has the `task`, beside it `result` or `error` as the other messages have them, and what no
+    message says: the `dialect` it was made in, its status inside (`as`), whether its outcome is `gone`.
+    """
+    task, error = told["task"], told.get("error")
+    status, end = told.get("as", task["status"]), None
+    if status not in ("working", "input_required"):
+        end = Outcome(
+            status=status,
+            result=dump(told["result"]) if "result" in told else None,
+            rpc_error=None if error is None else dump(error),
+            error=task.get("statusMessage"),
+            is_error=told.get("result", {}).get("isError", False),
+        )
+    record = make_task(
+        task["taskId"],
+        status,
+        dialect=told.get("dialect", "b"),
+        key=TaskKey(SCOPE, task["taskId"]),
+        created_at=at(task["createdAt"]),
+        updated_at=at(task["lastUpdatedAt"]),
+        keep_alive=task.get("ttl", task.get("ttlMs")),
+        kept_from="creation",
+        poll_interval=task.get("pollInterval", task.get("pollIntervalMs")),
+        status_message=None if end is not None else task.get("statusMessage"),
+        error=None if end is None else end.error,
+        is_error=end is not None and end.is_error,
+        pending=tuple(told.get("pending", ())),
+    )
+    return record, None if told.get("gone") else end
+
+
 class Table:
     """The tasks of one client, whose upstream is of the handshake era and knows none."""
 
@@ -82,7 +116,7 @@ class Table:
         self._asked = 0
         self._now = at(START)
         for told in given.get("tasks", []):
-            self._put(told)
+            self._tasks[told["task"]["taskId"]] = task_of(told)
 
     def play(self, sender: str, message: bytes, headers: Mapping[str, str] | None) -> list[dict[str, Any]]:
         """Take one message and return what goes out, in order: `to`, `message`, perhaps `status`."""
@@ -100,33 +134,6 @@ class Table:
                 return [out | ({} if refusal.status is None else {"status": refusal.status})]
         self._now += MINUTE
         return [{"to": to, "message": json.loads(out)} for to, out in sent]
-
-    def _put(self, told: Mapping[str, Any]) -> None:
-        task = told["task"]
-        status, end = task["status"], None
-        if status not in ("working", "input_required"):
-            error = told.get("error")
-            end = Outcome(
-                status=told.get("as", status),
-                result=dump(told["result"]) if "result" in told else None,
-                rpc_error=None if error is None else dump(error),
-                error=task.get("statusMessage"),
-                is_error=told.get("result", {}).get("isError", False),
-            )
-        fields: dict[str, Any] = {
-            "dialect": told.get("dialect", "b"),
-            "key": TaskKey(SCOPE, task["taskId"]),
-            "created_at": at(task["createdAt"]),
-            "updated_at": at(task["lastUpdatedAt"]),
-            "keep_alive": task.get("ttl", task.get("ttlMs")),
-            "kept_from": "creation",
-            "poll_interval": task.get("pollInterval", task.get("pollIntervalMs")),
-            "status_message": task.get("statusMessage"),
-            "error": task.get("statusMessage") if end is not None else None,
-            "is_error": end is not None and end.is_error,
-        }
-        record = make_task(task["taskId"], status if end is None else end.status, **fields)
-        self._tasks[task["taskId"]] = record, None if told.get("gone") else end
 
     def _from_client(self, envelope: Envelope, headers: Mapping[str, str] | None) -> Sent:
         if envelope.kind == "response":

@@ -254,6 +254,27 @@ async def test_a_task_that_the_upstream_forgot_is_an_error() -> None:
         assert found["error"] == {"code": -32602, "message": "Task not found"}
 
 
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (state("failed", statusMessage="it broke"), "it broke"),
+        (state("cancelled"), "The upstream's task has cancelled"),
+        (state("completed"), None),
+    ],
+)
+async def test_a_failed_task_without_a_result_is_an_error_with_its_words(
+    found: Json, words: str | None
+) -> None:
+    upstream = Tasks(ends({"result": {"_meta": {RELATED: {"taskId": "t-1"}}}}))
+    upstream.found = {"result": found}
+    async with driving(upstream) as (made, _):
+        (answer,) = await call(made, tool(1, "t"))
+        if words is None:
+            assert answer["result"] == {}
+        else:
+            assert answer["error"] == {"code": -32603, "message": words}
+
+
 async def test_an_upstream_that_stays_away_is_lost_I5() -> None:
     async def play(request: Request, writer: asyncio.StreamWriter) -> None:
         if json.loads(request.body)["method"] == "tools/call":

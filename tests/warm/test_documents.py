@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -14,6 +15,8 @@ from gateway.config.units import show_duration
 from gateway.config.upstream import TasksConfig
 from gateway.observe.metrics import Metrics
 from gateway.observe.reference import FILE, reference, rows
+from gateway.protocol.eras import HANDSHAKE, STATELESS
+from gateway.tasks.model import DialectName
 from tests import deployment, readme
 from tests.processes import ROOT
 
@@ -36,7 +39,7 @@ def links(name: str) -> Iterator[str]:
 
 
 def test_the_readme_is_read_in_five_minutes() -> None:
-    assert len(readme.text().splitlines()) < 200
+    assert len(readme.text().splitlines()) < 300
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -82,8 +85,21 @@ def test_the_readme_tells_the_limits_that_are_the_defaults() -> None:
     assert {unit for _, _, unit in asked} == {"minute"}
     for (number, _, _), what in zip(asked, ("creations", "`tasks/get`", "`tasks/result`", ""), strict=True):
         assert f"{number} {what}".strip() in said
+    assert f"with {limits.anonymous_tasks} running tasks of an upstream (`anonymous_tasks`)" in said
+    # Counted from its creation a task is kept for as long as it may run at least.
+    assert keep < tasks.timeout < most
+    assert f"`ttl` is between {tasks.timeout // 3_600_000} h and {most // 3_600_000} h" in said
     assert f"within {config.lease * 4 // 3000} s (`lease` and a third of it)" in said
     assert f"It listens on {config.listen.host}." in said
+
+
+def test_the_readme_speaks_of_every_version_and_dialect() -> None:
+    text = readme.text()
+    assert f"protocol {HANDSHAKE[0]} to {HANDSHAKE[-1]}" in text
+    assert all(version in text for version in STATELESS)
+    head = next(line for line in text.splitlines() if line.startswith("| | "))
+    letters = [cell.strip().lower() for cell in head.split("|")[2:-1]]
+    assert set(letters) == set(get_args(DialectName)) - {"none"}
 
 
 def test_the_metrics_reference_is_made_from_the_code() -> None:

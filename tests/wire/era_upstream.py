@@ -1,5 +1,7 @@
 """An upstream of either era whose every word a test decides: `/mcp` has sessions, `/modern` has none.
 
+`/poor` is `/mcp` without all that a server need not offer.
+
 It says all that a server can say beside its calls, and remembers with which headers it was asked what.
 """
 
@@ -53,7 +55,13 @@ _LISTS: Final[dict[str, Json]] = {
     "resources/unsubscribe": {},
     "ping": {},
 }
-_CACHED: Final = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+_CACHED: Final = (
+    "tools/list",
+    "prompts/list",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ class Heard:
 class EraUpstream(Upstream):
     """The server, in both eras at once; `posts` is all that it was sent."""
 
-    paths = ("/mcp", "/modern")
+    paths = ("/mcp", "/modern", "/poor")
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,19 +140,19 @@ class EraUpstream(Upstream):
             await self._note(lambda: self.posts.append(Heard("/modern", "", headers, message)))
             return await self._modern(request, message)
         if message.get("method") == "initialize":
-            return await self._open(headers, message)
+            return await self._open(request.path, headers, message)
         await self._note(lambda: self.posts.append(Heard("/mcp", session, headers, message)))
         found = None if session in self.deleted else _known(message)
         return (
             web.json_response(found) if found is not None else await self._take(request, session, message)
         )
 
-    async def _open(self, headers: Mapping[str, str], message: Json) -> web.Response:
+    async def _open(self, path: str, headers: Mapping[str, str], message: Json) -> web.Response:
         session = f"session-{len(self.asked('initialize'))}"
         await self._note(lambda: self.posts.append(Heard("/mcp", session, headers, message)))
         result: Json = {
             "protocolVersion": message["params"]["protocolVersion"],
-            "capabilities": CAPABILITIES,
+            "capabilities": {"tools": {}} if path == "/poor" else CAPABILITIES,
             "serverInfo": INFO,
             "instructions": INSTRUCTIONS,
         }

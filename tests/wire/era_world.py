@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio import Redis
 
 from tests.gateways import Gateway
 from tests.wire.answers import Json
@@ -74,6 +74,7 @@ def configuration(upstream: EraUpstream, store_url: str, **more: Any) -> Json:
         "upstreams": {
             "main": main,
             "modern": {**main, "url": upstream.modern_url},
+            "poor": {**main, "url": upstream.url.replace("/mcp", "/poor")},
             "hasty": {**main, "answer_within": "400ms"},
             "shared": {**main, "scope": "shared"},
         },
@@ -89,13 +90,12 @@ async def left_in(redis_url: str, prefix: str) -> dict[str, int]:
     -1 stands for ever. The counters of the rate limits are not of this: they say nothing of any task.
     """
     # redis-py leaves most of its methods' types open.
-    store: Any = Redis(connection_pool=ConnectionPool.from_url(redis_url))
+    store: Any = Redis.from_url(redis_url)  # pyright: ignore[reportUnknownMemberType] as said
     try:
         keys = [key.decode() async for key in store.scan_iter(match=f"{prefix}*", count=1000)]
         return {key: await store.pttl(key) for key in keys if ":rate:" not in key}
     finally:
         await store.aclose()
-        await store.connection_pool.aclose()
 
 
 def new_key() -> str:

@@ -11,7 +11,7 @@ from tests.wire.bridge_world import Bridge, credential, new_key, words
 from tests.wire.modern_tasks import UNKNOWN
 from tests.wire.modern_upstream import Seen
 from tests.wire.modern_words import META, Json
-from tests.wire.seed_client import CREATED, Seed, new_id, related_to
+from tests.wire.seed_client import CREATED, new_id, related_to
 from tests.wire.stateless_rules import INVALID_PARAMS, accept
 from tests.wire.tasks_b_client import related_to as related_in_b
 
@@ -39,9 +39,8 @@ def call(tool: str, key: str, **more: Any) -> Json:
     return {"name": tool, "arguments": {"key": key, "job": True, **more}}
 
 
-async def release(bridge: Bridge, name: str, key: str, authorization: str) -> None:
-    async with bridge.client_b(name, authorization) as other:
-        await other.ask("tools/call", {"name": "release", "arguments": {"key": key}})
+def releasing(key: str) -> Json:
+    return {"name": "release", "arguments": {"key": key}}
 
 
 async def polled(seen: Seen, number: int = 1) -> None:
@@ -52,13 +51,13 @@ async def polled(seen: Seen, number: int = 1) -> None:
 @pytest.mark.parametrize("tool", JOBS)
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_plain_client_gets_the_plain_result(bridge: Bridge, name: str, tool: str) -> None:
-    key, own = new_key(), credential()
-    async with bridge.client_b(name, own) as client:
+    key = new_key()
+    async with bridge.client_b(name) as client:
         params = {**call(tool, key), "_meta": {"progressToken": "p"}}
         calling = asyncio.create_task(client.ask("tools/call", params))
         told = await client.hears(lambda one: one.message.get("method") == "notifications/progress")
         assert told.message["params"]["message"] == "At work."
-        await client.ask("tools/call", {"name": "release", "arguments": {"key": key}})
+        await client.ask("tools/call", releasing(key))
         assert (await calling)["result"] == {"content": [{"type": "text", "text": f"Done: {key}."}]}
     check_once(bridge.seen(name), key)
 
@@ -92,14 +91,14 @@ async def test_a_plain_call_that_is_cancelled_cancels_the_task(bridge: Bridge, n
 async def test_a_client_of_dialect_b_has_one_task_and_the_upstream_one(
     bridge: Bridge, name: str, tool: str
 ) -> None:
-    key, own = new_key(), credential()
-    async with bridge.client_b(name, own) as client:
+    key = new_key()
+    async with bridge.client_b(name) as client:
         created = (await client.ask("tools/call", {**call(tool, key), "task": {"ttl": 30_000}}))["result"]
         task_id = created["task"]["taskId"]
         assert not task_id.startswith("up-")
         waiting = asyncio.create_task(client.result(task_id))
         await bridge.seen(name).until(lambda: bridge.seen(name).asked("tools/call", key=key, job=True))
-        await release(bridge, name, key, own)
+        await client.ask("tools/call", releasing(key))
         answer = await waiting
         assert words(answer["result"]) == f"Done: {key}."
         assert related_in_b(answer) == task_id
@@ -142,12 +141,12 @@ async def test_a_cancelled_task_of_dialect_b_cancels_the_upstreams(bridge: Bridg
 
 
 async def test_a_failure_of_the_upstreams_task_is_one_of_the_task(bridge: Bridge) -> None:
-    key, own = new_key(), credential()
-    async with bridge.client_b("tasks", own) as client:
+    key = new_key()
+    async with bridge.client_b("tasks") as client:
         created = await client.ask("tools/call", {**call("job", key, fail=True), "task": {}})
         task_id = created["result"]["task"]["taskId"]
         await polled(bridge.seen("tasks"))
-        await release(bridge, "tasks", key, own)
+        await client.ask("tools/call", releasing(key))
         assert (await client.result(task_id))["error"] == {"code": -32050, "message": f"Done: {key}."}
         assert (await client.get(task_id))["result"]["status"] == "failed"
 
@@ -157,12 +156,12 @@ async def test_a_failure_of_the_upstreams_task_is_one_of_the_task(bridge: Bridge
 async def test_a_client_of_dialect_a_has_one_task_and_the_upstream_one(
     bridge: Bridge, name: str, tool: str
 ) -> None:
-    key, own, task_id = new_key(), credential(), new_id()
-    async with Seed(bridge.url(name), own) as client:
+    key, task_id = new_key(), new_id()
+    async with bridge.client_a(name) as client:
         exchange = await client.begin(task_id, call(tool, key), ident="call")
         await exchange.notification(CREATED)
         await bridge.seen(name).until(lambda: bridge.seen(name).asked("tools/call", key=key, job=True))
-        await release(bridge, name, key, own)
+        await client.ask("tools/call", releasing(key))
         answer = await exchange.response("call")
         assert words(answer["result"]) == f"Done: {key}."
         assert related_to(answer) == task_id
@@ -207,7 +206,8 @@ async def test_a_stateless_client_without_the_extension_gets_the_plain_result(
     async with bridge.client_c(name, own, tasks=False) as client:
         calling = asyncio.create_task(client.call(tool, {"key": key, "job": True}))
         await bridge.seen(name).until(lambda: bridge.seen(name).asked("tools/call", key=key, job=True))
-        await release(bridge, name, key, own)
+        async with bridge.client_c(name, own) as other:
+            await other.call("release", {"key": key}, tasks=False)
         reply = await calling
         assert reply.result["resultType"] == "complete"
         assert reply.text in (f"Done: {key}.", f"held {key}")
@@ -257,8 +257,8 @@ async def test_subscriptions_to_the_upstreams_own_tasks_are_passed_through(bridg
 
 
 async def test_on_a_pipe_a_client_of_its_dialect_has_one_task_too(bridge: Bridge) -> None:
-    key, own = new_key(), credential()
-    async with bridge.client_c("tasks-pipe", own) as client:
+    key = new_key()
+    async with bridge.client_c("tasks-pipe") as client:
         asking = (await client.call("must_job", {"key": key, "job": True, "ask": True})).task_id
         task = await client.reach(asking, "input_required")
         (name,) = task["inputRequests"]

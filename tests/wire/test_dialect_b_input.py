@@ -141,16 +141,19 @@ async def test_a_question_is_asked_on_one_of_many_result_streams(
     there = client.twin(place.url(replica=replica))
     await client.listen()
     task, call = await running(place, client)
-    async with await waits(client, task) as one, await waits(there, task) as two:
-        async with asyncio.TaskGroup() as group:
-            for waiter in (one, two):
-                group.create_task(waiter.response())
-            question = call.ask()
-            heard = await client.asked("elicitation/create")
-            assert heard.stream == "tasks/result"
-            await client.answer(heard.message, ADA)
-            await question.answered()
-            call.finish()
+    async with (
+        await waits(client, task) as one,
+        await waits(there, task) as two,
+        asyncio.TaskGroup() as group,
+    ):
+        for waiter in (one, two):
+            group.create_task(waiter.response())
+        question = call.ask()
+        heard = await client.asked("elicitation/create")
+        assert heard.stream == "tasks/result"
+        await client.answer(heard.message, ADA)
+        await question.answered()
+        call.finish()
     assert len(questions(client)) == 1
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.wire.scripted_upstream import text, tool
 from tests.wire.seed_client import Seed, new_id
-from tests.wire.tasks_b_client import INVALID_PARAMS, Json, TasksB
+from tests.wire.tasks_b_client import INVALID_PARAMS, TasksB
 from tests.wire.tasks_b_world import Place, credential, refusal, without_meta
 
 pytest_plugins = ["tests.wire.tasks_b_fixtures"]
@@ -66,7 +66,9 @@ async def test_pages_hold_every_task_once(place: Place, client: TasksB) -> None:
     assert not {task["taskId"] for task in pages[0]} & {task["taskId"] for task in first["tasks"]}
 
 
-@pytest.mark.parametrize("cursor", ["garbage", "", "AAAA", "0", "ünï\u2028", "x" * 5000, 7, {}, ["a"], True])
+@pytest.mark.parametrize(
+    "cursor", ["garbage", "", "AAAA", "0", "ünï\u2028", "x" * 5000, 7, {}, ["a"], True]
+)
 async def test_a_bad_cursor_is_refused(client: TasksB, cursor: object) -> None:
     code, words = refusal(await client.ask("tasks/list", {"cursor": cursor}, wrong=True))
     assert code == INVALID_PARAMS
@@ -109,30 +111,32 @@ async def test_tasks_of_both_dialects_of_one_asker_are_in_one_list(place: Place)
         assert listed[task]["ttl"] is not None
         for one in (seed, older):
             assert set(await one.tasks()) == {old, task}
-        # Each can be asked for by the other, too.
-        assert (await client.ask("tasks/get", {"taskId": old}))["result"]["status"] == "working"
-        assert (await older.get(task))["result"]["status"] == "working"
+        # Whichever session asks, a task speaks the dialect that it was made in.
+        assert (await seed.get(old))["result"]["keepAlive"] == (await older.get(old))["result"]["keepAlive"]
+        assert (await older.get(task))["result"] == (await client.get(task))["result"]
         first.finish(text("of A"))
         second.finish(text("of B"))
         await seed.reach(old, "completed")
         assert without_meta((await client.result(task))["result"]) == text("of B")
-        fetched = (await client.ask("tasks/result", {"taskId": old}))["result"]
-        assert fetched["content"] == text("of A")["content"]
+        assert (await seed.fetch(old))["result"]["content"] == text("of A")["content"]
         await older.reach(task, "completed")
         assert (await older.fetch(task))["result"]["content"] == text("of B")["content"]
 
 
-@pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18"])
-async def test_a_task_is_read_after_the_client_has_begun_anew(place: Place, version: str) -> None:
+async def test_a_task_is_read_after_the_client_has_begun_anew(place: Place) -> None:
     name = credential("anew")
     async with place.client(name) as client:
         key = new_id()
-        task = await client.start("work", {"key": key})
+        made = (await client.call_task("work", {"key": key}))["task"]
         call = await place.upstream.called(key)
-    async with place.client(name, replica=1, version=version) as again:
-        assert (await again.ask("tasks/get", {"taskId": task}))["result"]["status"] == "working"
-        listed: list[Json] = (await again.ask("tasks/list"))["result"]["tasks"]
-        assert [one["taskId"] for one in listed] == [task]
+    task = made["taskId"]
+    async with place.client(name, replica=1) as again, Seed(place.url(), name) as older:
+        got = (await again.get(task))["result"]
+        assert {**made, "lastUpdatedAt": got["lastUpdatedAt"]} == got
+        assert list(await again.list()) == [task]
+        # A client that went back to an earlier version reads the task too, in the words it was made in.
+        assert (await older.get(task))["result"] == got
+        assert list(await older.tasks()) == [task]
         call.finish(text("kept"))
-        # Reading a task speaks the dialect it was made in: the result is waited for.
-        assert without_meta((await again.ask("tasks/result", {"taskId": task}))["result"]) == text("kept")
+        assert without_meta((await again.result(task))["result"]) == text("kept")
+        assert (await older.fetch(task))["result"]["content"] == text("kept")["content"]

@@ -23,7 +23,9 @@ async def running(place: Place, client: TasksB) -> tuple[str, Call]:
 
 async def assert_foreign(client: TasksB, task: str) -> None:
     """A task of somebody else is answered exactly like one that never was."""
-    never = "".join("0123456789abcdef"[(int(c, 16) + 1) % 16] if c in "0123456789abcdef" else c for c in task)
+    never = "".join(
+        "0123456789abcdef"[(int(c, 16) + 1) % 16] if c in "0123456789abcdef" else c for c in task
+    )
     for method in ABOUT:
         answers: list[Json] = []
         for wanted in (task, never):

@@ -78,9 +78,9 @@ async def test_a_tool_error_completes_the_task(eras: Eras, caller: Stateless) ->
 
 async def test_a_json_rpc_error_fails_the_task_and_is_inline(eras: Eras, caller: Stateless) -> None:
     task, call = await begun(eras, caller)
-    call.refuse(-32050, "limit exceeded", {"at": 1})
+    call.refuse(-32010, "limit exceeded", {"at": 1})
     got = await caller.reach(task, "failed")
-    assert got["error"] == {"code": -32050, "message": "limit exceeded", "data": {"at": 1}}
+    assert got["error"] == {"code": -32010, "message": "limit exceeded", "data": {"at": 1}}
     assert "limit exceeded" in got["statusMessage"]
 
 

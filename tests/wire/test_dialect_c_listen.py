@@ -65,7 +65,7 @@ async def test_each_end_is_told_once(eras: Eras, caller: Stateless, status: str)
         if status == "completed":
             call.finish()
         elif status == "failed":
-            call.refuse(-32050, "no luck", [1])
+            call.refuse(-32010, "no luck", [1])
         else:
             await caller.cancel(task)
         told = await change(changes, status)

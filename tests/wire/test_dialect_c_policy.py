@@ -48,10 +48,10 @@ async def test_an_optional_call_that_takes_longer_becomes_a_task_and_runs_once(
 async def test_a_call_that_fails_in_time_is_answered_with_its_error(eras: Eras, caller: Stateless) -> None:
     key = new_key()
     async with meanwhile(caller.ask("tools/call", tool(key, "patient"))) as asking:
-        (await eras.upstream.called(key)).refuse(-32050, "no such luck", {"why": [1, None]})
+        (await eras.upstream.called(key)).refuse(-32010, "no such luck", {"why": [1, None]})
         reply = await asking
     assert reply.response["error"] == {
-        "code": -32050,
+        "code": -32010,
         "message": "no such luck",
         "data": {"why": [1, None]},
     }

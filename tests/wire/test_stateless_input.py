@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 ELICIT: Json = {"message": "What is your name?", "requestedSchema": FORM}
 SAMPLE: Json = {"messages": [{"role": "user", "content": {"type": "text", "text": "Hi"}}], "maxTokens": 10}
 ROOTS: Json = {"roots": [{"uri": "file:///home", "name": "home"}]}
-QUESTIONS = [
+QUESTIONS: list[tuple[str, Json, Json]] = [
     ("elicitation/create", ELICIT, accept(name="Ada")),
     ("elicitation/create", ELICIT, {"action": "decline"}),
     ("sampling/createMessage", SAMPLE, sampled("Hello")),
@@ -219,7 +219,7 @@ async def test_nothing_is_asked_that_the_client_did_not_declare(
     eras: Eras, question: str, params: Json
 ) -> None:
     capability = question.split("/", maxsplit=1)[0]
-    others = {name: {} for name in ("elicitation", "sampling", "roots") if name != capability}
+    others: Json = {name: {} for name in ("elicitation", "sampling", "roots") if name != capability}
     async with eras.client(capabilities=others) as caller:
         key = new_key()
         async with meanwhile(caller.ask("tools/call", tool(key, "plain"))) as asking:

@@ -1,0 +1,120 @@
+"""Those who wait on this replica for tasks to end: who has which question, and who waits no more (I6).
+
+A message goes to one stream (2025-11-25 transports, "Multiple Connections"): of those who wait for
+the same task here one asks a question, and nobody where the session's own stream has it already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from gateway.protocol.envelope import dump
+from gateway.protocol.errors import StoreAway
+from gateway.service.feed import News
+from gateway.service.hub import Bell
+from gateway.service.listeners import Listeners
+from gateway.store.port import Bus, Command
+from gateway.tasks import call
+from gateway.tasks.model import Pending, Scope, Task, TaskKey
+
+_NO_KEY: Final = TaskKey(Scope("", ""), "")
+Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+
+
+class Wait:
+    """One who waits; the bell tells of what has changed, and of the end of the wait."""
+
+    def __init__(self, key: TaskKey) -> None:
+        self.key = key
+        self.bell = Bell()
+        self.held: set[str] = set()
+        self.session = ""
+
+
+class Waits:
+    """All who wait on this replica, by the session and the request that they wait for."""
+
+    def __init__(self, replica: str, bus: Bus, listeners: Listeners, spawn: Spawn) -> None:
+        self._replica = replica
+        self._bus = bus
+        self._listeners = listeners
+        self._spawn = spawn
+        self._by_request: dict[tuple[str, bytes], Wait] = {}
+        self._asked: dict[TaskKey, dict[str, Wait]] = {}
+        self._of_task: dict[TaskKey, set[Wait]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Waits {len(self._by_request)}>"
+
+    @contextmanager
+    def wait(self, session: str, request_id: bytes, key: TaskKey) -> Iterator[Wait]:
+        """Wait for a task, for as long as the context lasts."""
+        wait = self._by_request[session, request_id] = Wait(key)
+        self._of_task.setdefault(key, set()).add(wait)
+        try:
+            yield wait
+        finally:
+            if self._by_request.get((session, request_id)) is wait:
+                del self._by_request[session, request_id]
+            self._leave(wait)
+
+    def stop(self, session: str, request_id: bytes) -> bool:
+        """End a wait whose request was cancelled; tell whether it was here. Other replicas are told."""
+        if self.stop_here(session, request_id):
+            return True
+        command = Command("unwait", _NO_KEY, request_id, session, self._replica)
+        self._spawn(self._say(command), "unwait")
+        return False
+
+    def stop_here(self, session: str, request_id: bytes) -> bool:
+        """End a wait; tell whether it was here."""
+        wait = self._by_request.get((session, request_id))
+        if wait is not None:
+            wait.bell.stop()
+        return wait is not None
+
+    async def questions(self, wait: Wait, task: Task) -> list[News]:
+        """Return the server requests of a task that this one is to ask now."""
+        asked = self._asked.setdefault(wait.key, {})
+        for relay in wait.held:
+            asked.pop(relay, None)
+        wait.held.clear()
+        found: list[News] = []
+        for pending in task.pending:
+            if pending.relay_id in asked:
+                continue
+            asked[pending.relay_id] = wait
+            wait.session = task.session
+            news = _asking(task, pending)
+            if pending.to_session and await self._listeners.hold(task.session, news, wait.bell):
+                wait.held.add(pending.relay_id)
+            else:
+                found.append(news)
+        return found
+
+    def _leave(self, wait: Wait) -> None:
+        """Let another one ask what this one has asked, or would have."""
+        if wait.session:
+            self._listeners.detach(wait.session, wait.bell)
+        others = self._of_task.get(wait.key, set())
+        others.discard(wait)
+        asked = self._asked.get(wait.key, {})
+        mine = [relay for relay, one in asked.items() if one is wait]
+        for relay in mine:
+            del asked[relay]
+        if not others:
+            self._of_task.pop(wait.key, None)
+            self._asked.pop(wait.key, None)
+        elif mine:
+            next(iter(others)).bell.poke()
+
+    async def _say(self, command: Command) -> None:
+        with suppress(StoreAway):
+            await self._bus.send_all(command)
+
+
+def _asking(task: Task, pending: Pending) -> News:
+    message = call.readdressed(pending.message, dump(pending.relay_id))
+    return News("message", task, message, relay=pending.relay_id)
