@@ -5,6 +5,8 @@ PYTHON := $(VENV)/bin/python
 # Relative, since pip splits these at spaces. The second name is for pip >= 25.3, whose builds do not heed the first.
 PIP := PIP_CONSTRAINT=.ci/constraints.txt PIP_BUILD_CONSTRAINT=.ci/constraints.txt \
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check
+# Most tests wait for real processes: more workers than cores do no harm.
+WORKERS := 3
 PINS := pyproject.toml .ci/constraints.txt
 
 .PHONY: run test lint check bench clean
@@ -15,7 +17,7 @@ run: $(VENV)/stamp-run
 
 test: $(VENV)/stamp-test
 	@$(PYTHON) -m tests.tools.install || test -z "$$CI"
-	@$(PYTHON) -m pytest
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile
 
 lint: $(VENV)/stamp-check
 	@$(VENV)/bin/ruff format --check .

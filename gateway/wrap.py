@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from gateway.app import House
+from gateway.crossing.pipe_link import PipeLink
 from gateway.front.stdio import StdioDoor
 from gateway.protocol.errors import UpstreamLost
 from gateway.session.pipe import Outlet, Pipe
@@ -20,14 +21,25 @@ from gateway.upstream.warden import Warden
 _log: Final = logging.getLogger("gateway")
 
 
-async def _settle(link: LateLink, house: House) -> None:
+async def _settle(link: PipeLink, pipe: Pipe, house: House) -> None:
     """Let what is in flight be answered and running tasks finish, within the drain time."""
     seconds = house.config.drain / 1000
     draining = house.crew.spawn(house.service.drain(seconds), "drain")
+    house.subscribing.end_all()
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await link.settled()
+            await pipe.settled()
     await draining
+
+
+async def _forward(pipe: Pipe) -> UpstreamLost | None:
+    """Pass on what the server says until it ends; return why it could not be started."""
+    try:
+        await pipe.forward_upstream()
+    except UpstreamLost as lost:
+        return lost
+    return None
 
 
 async def wrap(house: House, stop: asyncio.Event) -> int:
@@ -42,12 +54,13 @@ async def wrap(house: House, stop: asyncio.Event) -> int:
     if wrong is not None:
         raise UpstreamLost(wrong)
     options = in_place(command_options(name, house.config))
-    link = LateLink(lambda: open_pipe(options, house.clock, warden))
+    late = LateLink(lambda: open_pipe(options, house.clock, warden))
+    link = PipeLink(late, served.crossing, house.crew)
     door = StdioDoor(house.config.limits.request_bytes)
     await door.open()
     outlet = Outlet(door.write, partial(house.count_message, name))
     pipe = Pipe(house.router, served, link, house.principals, outlet)
-    upstream = house.crew.spawn(pipe.forward_upstream(), "from the server")
+    upstream = house.crew.spawn(_forward(pipe), "from the server")
     asks = house.crew.spawn(pipe.forward_asks(house.service), "asks")
     reading = house.crew.spawn(door.read_all(pipe), "from the client")
     stopping = house.crew.spawn(stop.wait(), "stop")
@@ -56,8 +69,10 @@ async def wrap(house: House, stop: asyncio.Event) -> int:
         if reading.done() and not reading.cancelled() and (failed := reading.exception()) is not None:
             raise failed
         alone = upstream.done() and not reading.done()
+        if reading.done():
+            house.service.forsake()
         stop.clear()
-        settling = house.crew.spawn(_settle(link, house), "settle")
+        settling = house.crew.spawn(_settle(link, pipe, house), "settle")
         hurry = house.crew.spawn(stop.wait(), "hurry")
         await asyncio.wait([settling, hurry], return_when=asyncio.FIRST_COMPLETED)
         await house.service.close()
@@ -70,6 +85,8 @@ async def wrap(house: House, stop: asyncio.Event) -> int:
         await asyncio.wait([upstream], timeout=1.0)
         await pipe.close()
         await warden.close()
+    if alone and (lost := upstream.result()) is not None:
+        raise lost
     if alone:
         _log.error("the server ended before its client")
     return 1 if alone else 0

@@ -169,6 +169,14 @@ def subscription_end(ident: bytes) -> bytes:
     return response(ident, put_together({"resultType": dump("complete"), "_meta": meta}))
 
 
+def subscription_cancelled(ident: bytes) -> bytes:
+    """Return what follows that response on a pipe, where no stream ends (2026-07-28 "Cancellation").
+
+    `ident` is the raw id; it is the one use that servers may make of this notification.
+    """
+    return notification("notifications/cancelled", put_together({"requestId": ident}))
+
+
 def _hint(parts: Parts) -> None:
     ttl: Any = value(_raw(parts, "ttlMs"))
     if not isinstance(ttl, int) or isinstance(ttl, bool) or ttl < 0:

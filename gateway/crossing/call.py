@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Final
 
-import msgspec
-
 from gateway.aio.spawn import Crew
 from gateway.crossing.merged import Merged
-from gateway.protocol.envelope import Envelope, members, text_of
+from gateway.protocol.envelope import Envelope, members, meta_of, text_of
 from gateway.upstream.ids import key
 
 # 2025-11-25 logging, "Log Levels" (RFC 5424), the most verbose first.
@@ -26,13 +24,16 @@ def verbosity(level: str | None) -> int:
 
 
 class Call:
-    """A call in flight. `level` is the least level of log messages that its caller wants."""
+    """A call in flight, with the raw `params` of its request.
+
+    `level` is the least level of log messages that its caller wants.
+    """
 
     def __init__(
-        self, source: AsyncGenerator[bytes, None], token: msgspec.Raw | None, level: str | None
+        self, source: AsyncGenerator[bytes, None], params: bytes | None, level: str | None
     ) -> None:
         self._source = source
-        self._token = None if token is None else key(bytes(token))
+        self._params = params
         self._level = level
         self._merged: Merged | None = None
 
@@ -65,5 +66,6 @@ class Call:
         """Tell whether a notification that came beside all calls can be of this one."""
         if one.method == _PROGRESS:
             token = members(one.params).get("progressToken")
-            return token is not None and key(bytes(token)) == self._token
+            own = meta_of(self._params).get("progressToken")
+            return token is not None and own is not None and key(bytes(token)) == key(bytes(own))
         return self.wants(one)

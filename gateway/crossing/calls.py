@@ -42,8 +42,8 @@ class HeldChannel:
         """
         request = peek(message)
         for again in (True, False):
-            async with self._pool.borrowed(self._caller, headers, self, self._session) as session:
-                self._session = session
+            session = self._session = await self._pool.take(self._caller, headers, self, self._session)
+            try:
                 async with aclosing(self._once(session, request, headers, again)) as coming:
                     first = True
                     async for one in coming:
@@ -53,6 +53,8 @@ class HeldChannel:
                         yield _named(one, request.id)
                     else:
                         return
+            finally:
+                self._pool.give_back(session)
 
     async def send(self, message: bytes, headers: Headers) -> None:
         """Send a notification or a response to the session of the call; raise `UpstreamLost`.
@@ -80,7 +82,8 @@ class HeldChannel:
         self._idents[known] = ident
         began = False
         try:
-            await tune(session, caller.log_level, headers)
+            if caller.log_level is not None:
+                await tune(session, caller.log_level, headers)
             coming = session.exchange(request, ident, headers, level=caller.log_level, asks=asks)
             async with aclosing(coming):
                 async for one in coming:

@@ -15,13 +15,13 @@ from gateway.crossing.call import Call
 from gateway.crossing.carriers import Opened
 from gateway.crossing.changes import Listener, is_change
 from gateway.crossing.keys import handshake_headers
+from gateway.crossing.tools import runs_tasks
 from gateway.protocol.codes import INTERNAL_ERROR
 from gateway.protocol.envelope import (
     Envelope,
     dump,
     error_response,
     members,
-    meta_of,
     peek,
     response,
 )
@@ -60,6 +60,7 @@ class HeldSession:
         self.result = opened.result
         self.version = opened.version
         self.capabilities = members(members(opened.result).get("capabilities"))
+        self.runs_tasks = runs_tasks(opened.result)
         self.holder: object | None = None
         self.uses = 0
         self.lost = False
@@ -125,7 +126,7 @@ class HeldSession:
         own = handshake_headers(headers, self.version) if headers else self._headers
         channel = self.carrier.channel(own)
         coming = channel.exchange(set_member(request.raw, ("id",), ident), own)
-        call = Call(coming, meta_of(request.params).get("progressToken"), level)
+        call = Call(coming, request.params, level)
         self._calls[ident] = call
         first = True
         try:

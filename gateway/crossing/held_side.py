@@ -13,7 +13,7 @@ from gateway.crossing.driving import DrivingChannel
 from gateway.crossing.handshake import Handshakes
 from gateway.crossing.pool import Bounds, HeldSessions
 from gateway.crossing.port import Caller, Wanted
-from gateway.crossing.tools import FORBIDDEN, FRESH, Tool, ToolList, runs_tasks, tools_over
+from gateway.crossing.tools import FORBIDDEN, FRESH, Tool, ToolList, tools_over
 from gateway.crossing.watching import Watching
 from gateway.protocol.envelope import Envelope
 from gateway.protocol.errors import GatewayError
@@ -66,7 +66,7 @@ class HeldSide:
 
     async def tool_support(self, caller: Caller, tool: str, headers: Headers) -> str:
         """Return what the upstream's own list says of a tool."""
-        if not runs_tasks(await self.opened(caller, headers)):
+        if not (await self._pool.shared(caller, headers)).runs_tasks:
             return FORBIDDEN
         return (await self._tool(caller, tool, headers)).support
 

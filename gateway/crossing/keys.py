@@ -63,8 +63,18 @@ def posting(headers: Headers) -> Headers:
 
 def may_be_asked(caller: Caller) -> bool:
     """Tell whether the caller's client can answer requests of a server."""
-    found = members(caller.capabilities)
+    known = caller.capabilities
+    return _short_askable(known) if len(known) <= _SMALL else _askable(known)
+
+
+def _askable(capabilities: bytes) -> bool:
+    found = members(capabilities)
     return any(name in found for name in _ASKING)
+
+
+@lru_cache(maxsize=256)
+def _short_askable(capabilities: bytes) -> bool:
+    return _askable(capabilities)
 
 
 def _credentials(headers: Headers) -> list[bytes]:

@@ -66,6 +66,8 @@ class HeldSessions:
         self._on_sessions = on_sessions
         self._on_change = on_change
         self._shelves: dict[bytes, Shelf] = {}
+        self._queued: dict[Shelf, None] = {}
+        self._last: tuple[Caller, Headers, bytes] | None = None
         self._owners: dict[HeldSession, Shelf] = {}
         self._opening = 0
         self._crew = Crew("held sessions")
@@ -92,19 +94,43 @@ class HeldSessions:
 
         Raises `UpstreamLost` where none can be opened, `Refusal` -32029 (503) where a bound is met.
         """
-        session = await self._take(caller, headers, holder, only)
+        session = await self.take(caller, headers, holder, only)
         try:
             yield session
         finally:
-            session.let_go()
-            self._serve_all()
+            self.give_back(session)
+
+    async def take(
+        self, caller: Caller, headers: Headers, holder: object, only: HeldSession | None
+    ) -> HeldSession:
+        """Return a session as `borrowed` does, to be given back."""
+        shelf = self._shelf(caller, headers)
+        if only is not None and (only.lost or only not in shelf.sessions):
+            only = None
+        if not shelf.turns or only is not None:
+            found = shelf.free(holder, only)
+            if found is not None:
+                found.hold(holder)
+                return found
+        if len(shelf.turns) >= _MAX_TURNS:
+            raise self._full()
+        turn = Turn(holder, headers, only)
+        shelf.turns.append(turn)
+        self._queued[shelf] = None
+        self._serve(shelf)
+        return await self._wait(shelf, turn)
+
+    def give_back(self, session: HeldSession) -> None:
+        """Take back a session that was taken."""
+        session.let_go()
+        self._serve_all()
 
     async def shared(self, caller: Caller, headers: Headers) -> HeldSession:
         """Return a session of the caller whoever uses it, opened if need be; for what takes no turn.
 
         Raises what `borrowed` raises.
         """
-        shelf = self._shelves.get(session_key(caller, headers))
+        shelf = self._shelves.get(self._key(caller, headers))
         found = None if shelf is None else shelf.any()
         if found is None:
             async with self.borrowed(caller, headers, object()) as found:
@@ -122,28 +148,23 @@ class HeldSessions:
         await self._endings.close()
         await self._crew.close()
 
-    async def _take(
-        self, caller: Caller, headers: Headers, holder: object, only: HeldSession | None
-    ) -> HeldSession:
+    def _shelf(self, caller: Caller, headers: Headers) -> Shelf:
         if self._closed:
             raise UpstreamLost(_STOPPING, sent=False)
-        key = session_key(caller, headers)
+        key = self._key(caller, headers)
         shelf = self._shelves.get(key)
         if shelf is None:
             shelf = self._shelves[key] = Shelf(key, caller)
-        if only is not None and (only.lost or only not in shelf.sessions):
-            only = None
-        if not shelf.turns or only is not None:
-            found = shelf.free(holder, only)
-            if found is not None:
-                found.hold(holder)
-                return found
-        if len(shelf.turns) >= _MAX_TURNS:
-            raise self._full()
-        turn = Turn(holder, headers, only)
-        shelf.turns.append(turn)
-        self._serve(shelf)
-        return await self._wait(shelf, turn)
+        return shelf
+
+    def _key(self, caller: Caller, headers: Headers) -> bytes:
+        """Return the name of a caller's sessions; each request asks for it more than once."""
+        last = self._last
+        if last is not None and last[0] is caller and last[1] is headers:
+            return last[2]
+        key = session_key(caller, headers)
+        self._last = (caller, headers, key)
+        return key
 
     async def _wait(self, shelf: Shelf, turn: Turn) -> HeldSession:
         try:
@@ -186,8 +207,10 @@ class HeldSessions:
         self._crew.spawn(self._open(shelf, shelf.turns[0].headers, ending), "open")
 
     def _serve_all(self) -> None:
-        for shelf in [shelf for shelf in self._shelves.values() if shelf.turns]:
-            self._serve(shelf)
+        if self._queued:
+            self._queued = {shelf: None for shelf in self._queued if shelf.turns}
+            for shelf in list(self._queued):
+                self._serve(shelf)
 
     async def _open(self, shelf: Shelf, headers: Headers, ending: asyncio.Task[None] | None) -> None:
         """Open a session for those who wait at a shelf."""

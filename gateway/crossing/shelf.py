@@ -51,8 +51,13 @@ class Shelf:
 
     def any(self) -> HeldSession | None:
         """Return a usable session, busy or not; rather one that is listened to."""
-        usable = [one for one in self.sessions if one.usable]
-        return max(usable, key=lambda one: bool(one.listeners), default=None)
+        found = None
+        for one in self.sessions:
+            if one.usable:
+                if one.listeners:
+                    return one
+                found = found or one
+        return found
 
     def free(self, holder: object, only: HeldSession | None) -> HeldSession | None:
         """Return a session that a call may take now."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import aclosing
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -28,6 +29,8 @@ _log: Final = logging.getLogger("gateway.front")
 _ALLOW: Final = "GET, POST, DELETE"
 _BODY_SECONDS: Final = 60.0
 _CLIENT_GONE: Final = 499
+# Longer names are no words of a protocol, and a cache of them would be a store for clients.
+_SHORT: Final = 64
 
 
 class HttpLimits(msgspec.Struct, frozen=True):
@@ -91,6 +94,8 @@ class HttpDoor:
             case "POST":
                 inbound.body = await self._body(request)
                 outbound = await self._router.post(inbound)
+            case "GET" | "DELETE" if _has_post_alone(inbound):
+                return _not_allowed(inbound, "POST")
             case "GET":
                 outbound = await self._router.get(inbound)
             case "DELETE":
@@ -98,10 +103,7 @@ class HttpDoor:
             case "OPTIONS" if inbound.header("origin") is not None:
                 return preflight(inbound)
             case _:
-                refusal = Refusal(INVALID_REQUEST, "Method Not Allowed", status=405)
-                response = refused(inbound, refusal)
-                response.headers["Allow"] = _ALLOW
-                return response
+                return _not_allowed(inbound, _ALLOW)
         return await self._send(request, inbound, outbound)
 
     async def _send(
@@ -161,6 +163,17 @@ def paths_of(names: list[str]) -> dict[str, str]:
     return paths
 
 
+def _has_post_alone(inbound: Inbound) -> bool:
+    """Tell whether a request is of the stateless era (2026-07-28 "Earlier Streamable HTTP Revisions")."""
+    return inbound.header(SESSION) is None and is_stateless(inbound.header(VERSION))
+
+
+def _not_allowed(inbound: Inbound, verbs: str) -> web.Response:
+    response = refused(inbound, Refusal(INVALID_REQUEST, "Method Not Allowed", status=405))
+    response.headers["Allow"] = verbs
+    return response
+
+
 def _ends_with_client(inbound: Inbound) -> bool:
     """Tell whether a request is over when its client goes away (I11).
 
@@ -168,15 +181,27 @@ def _ends_with_client(inbound: Inbound) -> bool:
     transports). A handshake-era request is not.
     """
     if inbound.verb == "POST":
-        return inbound.header(SESSION) is None and is_stateless(inbound.header(VERSION))
+        return _has_post_alone(inbound)
     return inbound.verb == "GET"
 
 
 def _headers(request: web.BaseRequest) -> list[tuple[str, str]]:
     return [
-        (name.decode("latin-1").lower(), content.decode("utf-8", "surrogateescape"))
+        (
+            _name(name) if len(name) <= _SHORT else _spelt(name),
+            content.decode("utf-8", "surrogateescape"),
+        )
         for name, content in request.raw_headers
     ]
+
+
+@lru_cache(maxsize=512)
+def _name(raw: bytes) -> str:
+    return _spelt(raw)
+
+
+def _spelt(raw: bytes) -> str:
+    return raw.decode("latin-1").lower()
 
 
 def _too_large(limit: int) -> Refusal:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway.aio.spawn import Crew
 from gateway.front.cors import allow
-from gateway.front.watched import on_disconnect
+from gateway.front.watched import OnDisconnect
 from gateway.protocol import sse
 from gateway.protocol.codes import UPSTREAM_UNAVAILABLE, http_status
 from gateway.protocol.envelope import refusal_response
@@ -62,7 +62,7 @@ async def send_stream(request: web.BaseRequest, inbound: Inbound, stream: Stream
     response.headers.extend(stream.headers)
     allow(inbound, response)
     me = asyncio.current_task()
-    with on_disconnect(request, me.cancel if me is not None else int):
+    with OnDisconnect(request, me.cancel if me is not None else int):
         await response.prepare(request)
         try:
             await _send_items(response, stream)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final
 
 from aiohttp import web
@@ -120,17 +119,27 @@ class EndedByClient:
             self._me.cancel()
 
 
-@contextmanager
-def on_disconnect(request: web.BaseRequest, call: Callable[[], object]) -> Generator[None, None, None]:
-    """Call `call` when the client of a request goes away; once, and only while the block runs."""
-    connection = request.protocol
-    if not isinstance(connection, WatchedConnection):
-        yield
-        return
-    before, connection.gone = connection.gone, call
-    if request.transport is None:
-        call()
-    try:
-        yield
-    finally:
-        connection.gone = before
+class OnDisconnect:
+    """Calls `call` when the client of a request goes away; once, and only while the block runs.
+
+    A class, since streams stay in the block for hours: a generator would hold twice the memory.
+    """
+
+    __slots__ = ("_before", "_call", "_connection")
+
+    def __init__(self, request: web.BaseRequest, call: Callable[[], object]) -> None:
+        connection = request.protocol
+        self._connection = connection if isinstance(connection, WatchedConnection) else None
+        self._call = call
+        self._before: Callable[[], object] | None = None
+
+    def __enter__(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            self._before, connection.gone = connection.gone, self._call
+            if connection.transport is None:
+                self._call()
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.gone = self._before

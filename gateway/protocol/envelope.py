@@ -23,17 +23,17 @@ MAX_DEPTH: Final = 256
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\2\2\0\0")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-_UNSET: Final = msgspec.UNSET
+_ABSENT: Final = msgspec.Raw()
 _NAMES: Final = ("jsonrpc", "id", "method", "params", "result", "error")
 
 
 class _Outer(msgspec.Struct):
-    jsonrpc: msgspec.Raw | msgspec.UnsetType = _UNSET
-    id: msgspec.Raw | msgspec.UnsetType = _UNSET
-    method: msgspec.Raw | msgspec.UnsetType = _UNSET
-    params: msgspec.Raw | msgspec.UnsetType = _UNSET
-    result: msgspec.Raw | msgspec.UnsetType = _UNSET
-    error: msgspec.Raw | msgspec.UnsetType = _UNSET
+    jsonrpc: msgspec.Raw = _ABSENT
+    id: msgspec.Raw = _ABSENT
+    method: msgspec.Raw = _ABSENT
+    params: msgspec.Raw = _ABSENT
+    result: msgspec.Raw = _ABSENT
+    error: msgspec.Raw = _ABSENT
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -65,20 +65,19 @@ def peek(raw: bytes) -> Envelope:
     An array is refused: whether a batch is allowed depends on the version (see `is_batch`).
     """
     outer = _decode(raw)
-    ident, version = _raw(outer.id), _raw(outer.jsonrpc)
-    is_error = outer.method is _UNSET and outer.error is not _UNSET
+    # No JSON value is empty: what is absent is.
+    ident, said, params = bytes(outer.id) or None, bytes(outer.method), bytes(outer.params) or None
     if ident is not None:
-        ident = _check_id(ident, allow_null=is_error)
-    if version != b'"2.0"':
+        ident = _check_id(ident, allow_null=not said and len(outer.error) > 0)
+    if bytes(outer.jsonrpc) != b'"2.0"':
         raise _invalid('"jsonrpc" must be "2.0"', ident)
-    params = _raw(outer.params)
-    if outer.method is _UNSET:
-        result, error = _raw(outer.result), _raw(outer.error)
+    if not said:
+        result, error = bytes(outer.result) or None, bytes(outer.error) or None
         if result is None and error is None:
             raise _invalid('there is neither "method" nor "result" nor "error"', ident)
         return Envelope("response", ident, "", None, result, error, raw)
     try:
-        method = _text.decode(_raw(outer.method) or b"")
+        method = _text.decode(said)
     except msgspec.DecodeError:
         raise _invalid('"method" must be a string', ident) from None
     if params is not None and params[:1] not in (b"{", b"["):
@@ -221,10 +220,6 @@ def refusal_response(ident: bytes | None, refusal: Refusal) -> bytes:
     return error_response(ident if ident is not None else refusal.request_id, dump(error))
 
 
-def _raw(part: msgspec.Raw | msgspec.UnsetType) -> bytes | None:
-    return None if isinstance(part, msgspec.UnsetType) else bytes(part)
-
-
 def _decode(raw: bytes) -> _Outer:
     if not raw.strip():
         raise Refusal(PARSE_ERROR, "Parse error: the body is empty")
@@ -255,24 +250,17 @@ def _decode_leniently(raw: bytes, wrong: msgspec.DecodeError) -> _Outer:
         raise Refusal(PARSE_ERROR, f"Parse error: the body is not JSON ({wrong})") from None
     parts = {name: getattr(outer, name) for name in _NAMES}
     return _Outer(
-        **{
-            name: msgspec.Raw(shielded.restore(bytes(part)))
-            for name, part in parts.items()
-            if part is not _UNSET
-        }
+        **{name: msgspec.Raw(shielded.restore(bytes(part))) for name, part in parts.items() if len(part)}
     )
 
 
 def _check_id(ident: bytes, *, allow_null: bool) -> bytes | None:
+    if ident[:1] == b'"' or ident.isdigit() or ident.removeprefix(b"-").isdigit():
+        return ident
     if ident == b"null":
         if allow_null:
             return None
         raise _invalid('"id" must not be null', None)
-    if ident[:1] == b'"':
-        return ident
-    digits = ident.removeprefix(b"-")
-    if digits.isdigit():
-        return ident
     raise _invalid('"id" must be a string or an integer', None)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -12,8 +11,7 @@ from gateway.protocol.codes import INTERNAL_ERROR
 from gateway.protocol.envelope import dump, members
 from gateway.protocol.errors import Refusal
 
-# Longer names are no words of a protocol, and a cache of them would be a store for clients.
-_SHORT: Final = 64
+_encode: Final = msgspec.json.Encoder().encode
 Parts = dict[str, bytes | msgspec.Raw]
 
 
@@ -65,16 +63,11 @@ def take_apart(raw: bytes) -> Parts:
 
 def put_together(parts: Parts) -> bytes:
     """Return an object of these members."""
-    return b"{" + b",".join([b"%b:%b" % (_name(name), part) for name, part in parts.items()]) + b"}"
-
-
-def _name(name: str) -> bytes:
-    return _short_name(name) if len(name) <= _SHORT else _spelt(name)
-
-
-@lru_cache(maxsize=1024)
-def _short_name(name: str) -> bytes:
-    return _spelt(name)
+    raw = msgspec.Raw
+    try:
+        return _encode({name: part if type(part) is raw else raw(part) for name, part in parts.items()})
+    except UnicodeEncodeError:
+        return b"{" + b",".join([b"%b:%b" % (_spelt(name), part) for name, part in parts.items()]) + b"}"
 
 
 def _spelt(name: str) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -34,7 +35,7 @@ LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", 
 
 _ONLY_THERE: Final = frozenset({"server/discover", "subscriptions/listen", "tasks/update"})
 _VERSION: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-_CAPABILITIES: Final = ("roots", "sampling", "elicitation", "experimental", "extensions")
+_OBJECTS: Final = ("roots", "sampling", "elicitation", "experimental", "extensions")
 _TASK_METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 _NAMED_BY: Final[Mapping[str, str]] = {
     "tools/call": "name",
@@ -43,6 +44,8 @@ _NAMED_BY: Final[Mapping[str, str]] = {
     **dict.fromkeys(_TASK_METHODS, "taskId"),
 }
 _MAX_ECHO: Final = 100
+# A client says the same of itself on each request; what is longer is not remembered.
+_SHORT: Final = 2048
 
 
 class RequestMeta(msgspec.Struct, frozen=True):
@@ -75,13 +78,17 @@ def opens_stateless(envelope: Envelope, version_header: str | None, *, in_sessio
     return only_there or PROTOCOL_VERSION in meta_of(envelope.params)
 
 
-def read_meta(envelope: Envelope, supported: Sequence[str]) -> RequestMeta:
+def read_meta(
+    envelope: Envelope, supported: Sequence[str], params: Mapping[str, msgspec.Raw] | None = None
+) -> RequestMeta:
     """Return what the request's `_meta` says; `supported` are all versions of the endpoint, both eras'.
+
+    `params` are the members of the request's, where they are known already.
 
     Raises `Refusal`, all with HTTP 400 (2026-07-28 basic, "`_meta`"): -32022 for a version that is not
     served statelessly, -32602 for what is missing or malformed.
     """
-    found = meta_of(envelope.params)
+    found = meta_of(envelope.params) if params is None else members(params.get("_meta"))
     if PROTOCOL_VERSION not in found:
         raise _bad(f'_meta must have "{PROTOCOL_VERSION}"')
     version = text_of(found[PROTOCOL_VERSION])
@@ -92,21 +99,24 @@ def read_meta(envelope: Envelope, supported: Sequence[str]) -> RequestMeta:
         raise Refusal(UNSUPPORTED_VERSION, "Unsupported protocol version", known, status=400)
     if CLIENT_CAPABILITIES not in found:
         raise _bad(f'_meta must have "{CLIENT_CAPABILITIES}"')
-    capabilities = _object(found[CLIENT_CAPABILITIES], CLIENT_CAPABILITIES)
-    inner = members(capabilities)
-    for name in _CAPABILITIES:
-        if name in inner and bytes(inner[name])[:1] != b"{":
-            raise _bad(f'"{CLIENT_CAPABILITIES}": "{name}" must be an object')
+    capabilities = bytes(found[CLIENT_CAPABILITIES])
+    capabilities = (
+        _short_capabilities(capabilities) if len(capabilities) <= _SHORT else _capabilities(capabilities)
+    )
     return RequestMeta(version, capabilities, _info(found), _log_level(found), _token(found))
 
 
-def check_headers(envelope: Envelope, header: Header) -> None:
+def check_headers(
+    envelope: Envelope, header: Header, params: Mapping[str, msgspec.Raw] | None = None
+) -> None:
     """Compare the headers with the body; `header` is asked for names in lower case.
+
+    `params` are the members of the body's, where they are known already.
 
     Raises `Refusal` -32020, HTTP 400 (2026-07-28 "Server Validation"). A notification may leave
     headers out, which the text does not define for it, and `tasks/*` the name, which real clients do.
     """
-    params = members(envelope.params)
+    params = members(envelope.params) if params is None else params
     version = text_of(members(params.get("_meta")).get(PROTOCOL_VERSION))
     needed = envelope.kind == "request"
     _check("MCP-Protocol-Version", mirror.plain("MCP-Protocol-Version", header), version, needed=needed)
@@ -190,11 +200,34 @@ def _info(found: Mapping[str, msgspec.Raw]) -> bytes | None:
     raw = found.get(CLIENT_INFO)
     if raw is None:
         return None
+    return _short_named(bytes(raw)) if len(raw) <= _SHORT else _named(bytes(raw))
+
+
+def _named(raw: bytes) -> bytes:
     info = _object(raw, CLIENT_INFO)
     inner = members(info)
     if text_of(inner.get("name")) is None or text_of(inner.get("version")) is None:
         raise _bad(f'"{CLIENT_INFO}" must have "name" and "version", both strings')
     return info
+
+
+@lru_cache(maxsize=256)
+def _short_named(raw: bytes) -> bytes:
+    return _named(raw)
+
+
+def _capabilities(raw: bytes) -> bytes:
+    capabilities = _object(raw, CLIENT_CAPABILITIES)
+    inner = members(capabilities)
+    for name in _OBJECTS:
+        if name in inner and bytes(inner[name])[:1] != b"{":
+            raise _bad(f'"{CLIENT_CAPABILITIES}": "{name}" must be an object')
+    return capabilities
+
+
+@lru_cache(maxsize=256)
+def _short_capabilities(raw: bytes) -> bytes:
+    return _capabilities(raw)
 
 
 def _log_level(found: Mapping[str, msgspec.Raw]) -> str | None:
@@ -215,7 +248,7 @@ def _token(found: Mapping[str, msgspec.Raw]) -> bytes | None:
     return token
 
 
-def _object(raw: msgspec.Raw, name: str) -> bytes:
+def _object(raw: bytes, name: str) -> bytes:
     found = canonical(raw)
     if found is None or found[:1] != b"{":
         raise _bad(f'"{name}" must be an object')

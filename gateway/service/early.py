@@ -8,8 +8,10 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
+from weakref import WeakSet
 
-from gateway.protocol.errors import UpstreamLost
+from gateway.aio.spawn import Crew
+from gateway.protocol.errors import GatewayError, UpstreamLost
 from gateway.protocol.headers import Headers
 from gateway.tasks import call
 from gateway.upstream.port import Channel
@@ -19,7 +21,7 @@ Spawn = Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
 
 
 class Early:
-    """One upstream call. Whoever holds it reads it with `next`, and ends it with `let_go`, `cancel` or `close`.
+    """One upstream call. Whoever holds it reads it with `next`, and ends it with `let_go` or `cancel`.
 
     It goes under an id and a progress token of the gateway's own. `spawn` gives what must outlive a
     reader an owner.
@@ -32,7 +34,7 @@ class Early:
         self.headers = headers
         self._spawn = spawn
         self._messages: AsyncGenerator[bytes, None] = channel.exchange(self.message, headers)
-        self._coming: asyncio.Task[bytes | None] | None = None
+        self._coming: asyncio.Task[bytes | GatewayError | None] | None = None
         self._back: deque[call.Heard] = deque()
         self._over = False
 
@@ -42,7 +44,8 @@ class Early:
     async def next(self, seconds: float | None = None) -> call.Heard | None:
         """Return what the upstream says next; `None` when it said nothing for `seconds`.
 
-        Raises `UpstreamLost`, also where the upstream ends without a response.
+        Raises `UpstreamLost`, also where the upstream ends without a response or the call was given up,
+        and `Refusal` where the call met a bound.
         """
         if self._back:
             return self._back.popleft()
@@ -50,13 +53,16 @@ class Early:
             return self._heard(await self._read())
         if self._coming is None:
             self._coming = self._spawn(self._read_safely(), "read")
-        # Shielded by `wait`: a reader that gives up leaves the message for the next one.
-        done, _ = await asyncio.wait([self._coming], timeout=seconds)
-        if not done:
+        coming = self._coming
+        # A reader that gives up leaves the message for the next one.
+        if not coming.done() and not await _ends(coming, seconds):
             return None
-        coming, self._coming = self._coming, None
+        if self._coming is coming:
+            self._coming = None
+        if coming.cancelled():
+            raise UpstreamLost("the call was given up")
         found = coming.result()
-        if isinstance(found, UpstreamLost):
+        if isinstance(found, GatewayError):
             raise found
         return self._heard(found)
 
@@ -107,11 +113,11 @@ class Early:
     async def _read(self) -> bytes | None:
         return await anext(self._messages, None)
 
-    async def _read_safely(self) -> bytes | UpstreamLost | None:
+    async def _read_safely(self) -> bytes | GatewayError | None:
         try:
             return await self._read()
-        except UpstreamLost as lost:
-            return lost
+        except GatewayError as wrong:
+            return wrong
 
     def _heard(self, message: bytes | None) -> call.Heard:
         if message is None:
@@ -121,3 +127,47 @@ class Early:
         if heard.kind == "final":
             self._over = True
         return heard
+
+
+async def _ends(work: asyncio.Task[Any], seconds: float | None) -> bool:
+    """Tell whether work ends within so many seconds; it goes on if not. Cheaper than `asyncio.wait`."""
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+
+    def wake(_: object = None) -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    timer = None if seconds is None else loop.call_later(seconds, wake)
+    work.add_done_callback(wake)
+    try:
+        await woken
+    finally:
+        work.remove_done_callback(wake)
+        if timer is not None:
+            timer.cancel()
+    return work.done()
+
+
+class EarlyCalls:
+    """All such calls of a replica, so that none outlives it unseen."""
+
+    def __init__(self) -> None:
+        self._crew = Crew("early calls")
+        self._calls = WeakSet[Early]()
+
+    def __repr__(self) -> str:
+        return f"<EarlyCalls {len(self._calls)}>"
+
+    def begin(self, message: bytes, channel: Channel, headers: Headers) -> Early:
+        """Send a request."""
+        made = Early(message, channel, headers, self._crew.spawn)
+        self._calls.add(made)
+        return made
+
+    async def close(self) -> None:
+        """Give up what is on its way; each upstream is told."""
+        for one in tuple(self._calls):
+            one.cancel("the gateway is stopping")
+        await self._crew.drain(_FAREWELL_SECONDS)
+        await self._crew.close()

@@ -24,10 +24,11 @@ _STORE_SECONDS: Final = 2.0
 class Bell:
     """Wakes one that waits."""
 
-    __slots__ = ("_rung", "_waiter", "stopped")
+    __slots__ = ("_poked", "_rung", "_waiter", "stopped")
 
     def __init__(self) -> None:
         self._rung = False
+        self._poked = False
         self._waiter: asyncio.Future[None] | None = None
         self.stopped = False
 
@@ -35,6 +36,16 @@ class Bell:
         """Something has happened."""
         self._rung = True
         self._wake()
+
+    def poke(self) -> None:
+        """What has happened is to be looked at once more."""
+        self._poked = True
+        self.ring()
+
+    def take_poke(self) -> bool:
+        """Tell whether it is to be looked at once more, and forget that."""
+        poked, self._poked = self._poked, False
+        return poked
 
     def stop(self) -> None:
         """Nothing that happens matters any more."""
@@ -64,7 +75,7 @@ class Bell:
 class Watch:
     """What is known of a task, and the bells of those who wait for it; `number` counts its states."""
 
-    __slots__ = ("_hub", "bells", "key", "number", "read_at", "reading", "state", "stale")
+    __slots__ = ("_hub", "bells", "key", "number", "read_at", "reading", "stale", "state")
 
     def __init__(self, hub: Hub, key: TaskKey) -> None:
         self._hub = hub

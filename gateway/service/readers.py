@@ -56,12 +56,7 @@ class Readers:
         `None` says that nothing happened for `patience` seconds. Who brings the `bell` can stop it. Who
         cannot ask the client leaves server requests to others.
         """
-        if not asks:
-            async with aclosing(self._hub.attend(key, patience, bell)) as states:
-                async for state in states:
-                    yield state
-            return
-        running = self._find(key)
+        running = self._find(key) if asks else None
         told: Task | None = None
         if running is not None:
             running.asking.attend(self._replica)
@@ -69,7 +64,7 @@ class Readers:
         watch, seen = self._hub.join(key, bell), 0
         try:
             while not bell.stopped:
-                if watch.number == seen:
+                if watch.number == seen and not (seen and bell.take_poke()):
                     if not await bell.rings(patience):
                         yield None
                     continue
@@ -77,7 +72,7 @@ class Readers:
                 if state is None:
                     return
                 ended = state[0].ended
-                if running is None and told is None and not ended:
+                if asks and running is None and told is None and not ended:
                     told = state[0]
                     self._tell(told, "attend")
                 yield state

@@ -218,6 +218,12 @@ class Running:
         loop = asyncio.get_running_loop()
         self._patience = loop.call_later(within / 1000, lambda: self.stop(ending, recorded=False))
 
+    def forsake(self) -> None:
+        """Take note that the client has gone for good: a question ends the call, one that waits too."""
+        self.order.answer_within = 0
+        if self.asking.unanswered():
+            self._wait_for_answer()
+
     def answered(self) -> None:
         """The client has come back: the call goes on."""
         if self._patience is not None:

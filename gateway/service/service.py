@@ -15,7 +15,7 @@ from gateway.protocol.errors import IllegalMove, Refusal, StoreAway, UpstreamLos
 from gateway.protocol.headers import Headers
 from gateway.service.announce import Announcer
 from gateway.service.commands import Commands
-from gateway.service.early import Early
+from gateway.service.early import Early, EarlyCalls
 from gateway.service.feed import Feed
 from gateway.service.hand import Ending, Tools
 from gateway.service.hub import Hub
@@ -52,7 +52,7 @@ class TaskService:
         self._limits = limits
         self._clock = clock
         self._crew = Crew("calls")
-        self._early = Crew("early calls")
+        self._early = EarlyCalls()
         self._tidying = Crew("tidying up")
         self._running: dict[TaskKey, Running] = {}
         self._by_session: dict[str, dict[TaskKey, Running]] = {}
@@ -264,7 +264,7 @@ class TaskService:
 
     def early(self, message: bytes, channel: Channel, headers: Headers) -> Early:
         """Send a request that is not a task, or not yet; `begin` may make one of it."""
-        return Early(message, channel, headers, self._early.spawn)
+        return self._early.begin(message, channel, headers)
 
     def _find(self, key: TaskKey) -> Running | None:
         running = self._running.get(key)
@@ -324,6 +324,11 @@ class TaskService:
             self._closers.setdefault(session, here[0].order.channel.close)
         self.listeners.end(session)
         self.on_session_ended(session)
+
+    def forsake(self) -> None:
+        """Take note that the only client has gone for good: what waits for its answers ends."""
+        for running in self.running:
+            running.forsake()
 
     async def drain(self, seconds: float) -> bool:
         """Take no new tasks and wait for the running ones; tell whether all ended."""

@@ -6,8 +6,8 @@ the same task here one asks a question, and nobody where the session's own strea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 from gateway.protocol.envelope import dump
@@ -24,13 +24,20 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
 class Wait:
-    """One who waits; the bell tells of what has changed, and of the end of the wait."""
+    """One who waits; the bell tells of what has changed, and of the end of the wait.
 
-    def __init__(self, key: TaskKey) -> None:
+    `held` are the questions that the stream of the session `held_by` has.
+    """
+
+    __slots__ = ("bell", "held", "held_by", "key", "request_id", "session")
+
+    def __init__(self, session: str, request_id: bytes, key: TaskKey) -> None:
+        self.session = session
+        self.request_id = request_id
         self.key = key
         self.bell = Bell()
-        self.held: set[str] = set()
-        self.session = ""
+        self.held: list[str] = []
+        self.held_by = ""
 
 
 class Waits:
@@ -48,17 +55,30 @@ class Waits:
     def __repr__(self) -> str:
         return f"<Waits {len(self._by_request)}>"
 
-    @contextmanager
-    def wait(self, session: str, request_id: bytes, key: TaskKey) -> Iterator[Wait]:
-        """Wait for a task, for as long as the context lasts."""
-        wait = self._by_request[session, request_id] = Wait(key)
-        self._of_task.setdefault(key, set()).add(wait)
-        try:
-            yield wait
-        finally:
-            if self._by_request.get((session, request_id)) is wait:
-                del self._by_request[session, request_id]
-            self._leave(wait)
+    def begin(self, session: str, request_id: bytes, key: TaskKey, *, asks: bool) -> Wait:
+        """Wait for a task, until `end`; `asks` says that this one can ask the client."""
+        wait = self._by_request[session, request_id] = Wait(session, request_id, key)
+        if asks:
+            self._of_task.setdefault(key, set()).add(wait)
+        return wait
+
+    def end(self, wait: Wait) -> None:
+        """Wait no more: another one asks what this one has asked, or would have."""
+        if self._by_request.get((wait.session, wait.request_id)) is wait:
+            del self._by_request[wait.session, wait.request_id]
+        if wait.held_by:
+            self._listeners.detach(wait.held_by, wait.bell)
+        others = self._of_task.get(wait.key, set())
+        others.discard(wait)
+        asked = self._asked.get(wait.key, {})
+        mine = [relay for relay, one in asked.items() if one is wait]
+        for relay in mine:
+            del asked[relay]
+        if not others:
+            self._of_task.pop(wait.key, None)
+            self._asked.pop(wait.key, None)
+        elif mine:
+            next(iter(others)).bell.poke()
 
     def stop(self, session: str, request_id: bytes) -> bool:
         """End a wait whose request was cancelled; tell whether it was here. Other replicas are told."""
@@ -86,29 +106,13 @@ class Waits:
             if pending.relay_id in asked:
                 continue
             asked[pending.relay_id] = wait
-            wait.session = task.session
+            wait.held_by = task.session
             news = _asking(task, pending)
             if pending.to_session and await self._listeners.hold(task.session, news, wait.bell):
-                wait.held.add(pending.relay_id)
+                wait.held.append(pending.relay_id)
             else:
                 found.append(news)
         return found
-
-    def _leave(self, wait: Wait) -> None:
-        """Let another one ask what this one has asked, or would have."""
-        if wait.session:
-            self._listeners.detach(wait.session, wait.bell)
-        others = self._of_task.get(wait.key, set())
-        others.discard(wait)
-        asked = self._asked.get(wait.key, {})
-        mine = [relay for relay, one in asked.items() if one is wait]
-        for relay in mine:
-            del asked[relay]
-        if not others:
-            self._of_task.pop(wait.key, None)
-            self._asked.pop(wait.key, None)
-        elif mine:
-            next(iter(others)).bell.poke()
 
     async def _say(self, command: Command) -> None:
         with suppress(StoreAway):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import ExitStack, aclosing
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
@@ -131,30 +131,35 @@ class Desk:
     async def _result(self, visit: Visit, dialect: Dialect, key: TaskKey) -> Outbound | None:
         """Answer at once where the task has ended; else wait for its end where the dialect has that."""
         ident = visit.request.id or dump(None)
-        with ExitStack() as until:
-            wait = until.enter_context(self._service.waits.wait(visit.tag, ident, key))
+        asks = visit.inbound.accepts_events
+        wait = self._service.waits.begin(visit.tag, ident, key, asks=asks)
+        begins = False
+        try:
             found = await self._service.outcome(key)
             if found is None:
                 return None
             speaks = described_by(visit.served.dialects, found[0], dialect)
             if found[0].ended or not speaks.manner.waits:
                 return json_answer(speaks.result(ident, *found))
-            if visit.inbound.accepts_events:
-                return Stream(await begun(self._wait(visit, speaks, wait, until.pop_all())))
-            async with aclosing(self._wait(visit, speaks, wait, until.pop_all())) as waiting:
-                async for item in waiting:
-                    if isinstance(item, Wire) and item.last:
-                        return json_answer(item.message)
+            begins = True
+        finally:
+            if not begins:
+                self._service.waits.end(wait)
+        waiting = await begun(self._wait(visit, speaks, wait))
+        if asks:
+            return Stream(waiting)
+        async with aclosing(waiting):
+            async for item in waiting:
+                if isinstance(item, Wire) and item.last:
+                    return json_answer(item.message)
         return json_answer(refusal_response(ident, Refusal(INTERNAL_ERROR, "Request cancelled")))
 
-    async def _wait(
-        self, visit: Visit, speaks: Dialect, wait: Wait, until: ExitStack
-    ) -> AsyncGenerator[Wire | bytes, None]:
+    async def _wait(self, visit: Visit, speaks: Dialect, wait: Wait) -> AsyncGenerator[Wire | bytes, None]:
         """Yield what the task wants of its client, and at the end its result (2025-11-25 tasks 5.4)."""
         ident = visit.request.id or dump(None)
         asks = visit.inbound.accepts_events
         last: State | None = None
-        with until:
+        try:
             yield b""
             yield KEEP_ALIVE
             states = self._service.readers.wait(wait.key, KEEP_ALIVE_SECONDS, wait.bell, asks=asks)
@@ -173,6 +178,8 @@ class Desk:
             if not wait.bell.stopped:
                 gone = speaks.not_found(About("result", wait.key.task_id))
                 yield Wire(refusal_response(ident, gone), last=True)
+        finally:
+            self._service.waits.end(wait)
 
     async def _page(self, visit: Visit, scope: Scope, dialect: Dialect, cursor: str | None) -> bytes | None:
         """Return a page; an upstream's own tasks are listed after ours.

@@ -19,7 +19,7 @@ from gateway.protocol.codes import (
 )
 from gateway.protocol.envelope import dump, members, peek, response, value
 from gateway.protocol.errors import Refusal
-from gateway.protocol.headers import JSON, Headers, to_upstream
+from gateway.protocol.headers import JSON, Headers
 from gateway.protocol.stateless import TASKS_EXTENSION, RequestMeta, declares
 from gateway.session.exchange import Answer
 from gateway.session.visit import Visit
@@ -29,21 +29,20 @@ _NOT_ITS_CODES: Final = (LIMIT_REACHED, SESSION_NOT_FOUND, UPSTREAM_UNAVAILABLE)
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A request of the stateless era: its visit, what it says of its client, and that as a caller."""
+    """A request of the stateless era: its visit, what it says of its client, and that as a caller.
+
+    `headers` are the client's for the upstream.
+    """
 
     visit: Visit
     meta: RequestMeta
     caller: Caller
+    headers: Headers
 
     @property
     def ident(self) -> bytes:
         """The request's id as raw JSON."""
         return self.visit.request.id or dump(None)
-
-    @property
-    def headers(self) -> Headers:
-        """The client's headers for the upstream."""
-        return to_upstream(self.visit.inbound.headers)
 
     @property
     def declared(self) -> bool:
@@ -89,6 +88,8 @@ def answer_with(message: bytes) -> Answer:
 
 
 def _status_of(message: bytes) -> int:
+    if b'"error"' not in message:
+        return 200
     error = peek(message).error
     code = None if error is None else value(members(error).get("code"))
     if code == METHOD_NOT_FOUND:

@@ -59,7 +59,8 @@ _ASKING: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 class Talk(msgspec.Struct):
     """One call on its way: what was answered beforehand, and when (by the clock) it becomes a task.
 
-    `ours` says that nobody else has it: whoever leaves then gives it up.
+    `ours` says that nobody else has it: whoever leaves then gives it up. `silent` says that nothing was
+    heard for as long as one waits.
     """
 
     asked: Asked
@@ -67,6 +68,7 @@ class Talk(msgspec.Struct):
     answers: Mapping[str, bytes]
     until: float | None
     ours: bool = True
+    silent: bool = False
 
 
 class Bridged:
@@ -159,7 +161,30 @@ class Bridged:
         channel = await self._channel(asked)
         early = self._service.early(to_handshake(request.raw), channel, asked.headers)
         until = None if window is None else self._clock.monotonic() + window
-        return await decide(self._talk(Talk(asked, early, answers, until)), asked)
+        talk = Talk(asked, early, answers, until)
+        at_once = await self._at_once(talk)
+        return await decide(self._talk(talk), asked) if at_once is None else answer_with(at_once)
+
+    async def _at_once(self, talk: Talk) -> bytes | None:
+        """Return the response where the upstream says nothing before it, as most do.
+
+        What else it says is left to `_talk`.
+        """
+        done = True
+        try:
+            heard = await talk.early.next(self._seconds(talk.until))
+            if heard is not None and heard.kind == "final":
+                return await self._final(talk.asked, heard)
+            done = False
+        except UpstreamLost as lost:
+            return refusal_response(talk.asked.ident, in_its_codes(unavailable(lost)))
+        finally:
+            if done:
+                await talk.early.let_go("the client has gone")
+        talk.silent = heard is None
+        if heard is not None:
+            talk.early.put_back(heard)
+        return None
 
     async def _channel(self, asked: Asked) -> Channel:
         """Return the channel for a call; what its upstream runs as a task only is driven as one there."""
@@ -204,7 +229,8 @@ class Bridged:
 
     async def _steps(self, talk: Talk) -> AsyncGenerator[Wire | bytes, None]:
         while True:
-            heard = await talk.early.next(self._seconds(talk.until))
+            heard = None if talk.silent else await talk.early.next(self._seconds(talk.until))
+            talk.silent = False
             if heard is not None and heard.kind == "ask":
                 if await self._answer(talk, heard):
                     continue

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Final
 
 from gateway.dialects.choose import asker
 from gateway.protocol.codes import METHOD_NOT_FOUND
+from gateway.protocol.envelope import Envelope, refusal_response
 from gateway.protocol.eras import TASKS_IN_CORE
-from gateway.protocol.errors import Refusal
+from gateway.protocol.errors import Refusal, UpstreamLost
 from gateway.protocol.headers import to_upstream
 from gateway.session.begin import Beginning
-from gateway.session.exchange import Outbound
+from gateway.session.exchange import Outbound, Stream, Wire
 from gateway.session.own import OwnTasks
-from gateway.session.plain import first_decides, pass_on
+from gateway.session.plain import first_decides, pass_on, unavailable
+from gateway.session.streams import begun
 from gateway.session.visit import Visit
+from gateway.upstream.port import Channel
 
 _log: Final = logging.getLogger("gateway.session")
+_CALLS: Final = 1000
 
 
 class Calling:
@@ -26,6 +32,7 @@ class Calling:
     def __init__(self, beginning: Beginning, own: OwnTasks) -> None:
         self._beginning = beginning
         self._own = own
+        self._calls: dict[tuple[str, bytes], Channel] = {}
 
     async def take(self, visit: Visit) -> Outbound:
         """Answer a call; raise `Refusal` where it must be, or must not be, a task."""
@@ -53,17 +60,58 @@ class Calling:
         told = visit.version >= TASKS_IN_CORE and visit.request.method == "tools/call"
         if policy.mode == "required" and (policy.refuse_plain or told):
             raise Refusal(METHOD_NOT_FOUND, f"{_named(visit)} must be called as a task")
-        if visit.pipe is not None or await self._own.support(visit) != "required":
+        if await self._own.support(visit) != "required":
             return await pass_on(visit)
         channel = await self._own.channel(visit)
         if channel is None:
             return await pass_on(visit)
         began = time.monotonic()
-        exchange = channel.exchange(visit.request.raw, to_upstream(visit.inbound.headers))
         try:
-            return await first_decides(exchange, visit.request, visit.inbound)
+            return await self._driven(visit, channel)
         finally:
             visit.served.called(visit.request.method, "ok", time.monotonic() - began)
+
+    async def cancel(self, visit: Visit, request_id: bytes) -> bool:
+        """Cancel a call that is driven here, after its client's word; tell whether there is such a one."""
+        channel = self._calls.pop((visit.tag, request_id), None)
+        if channel is None:
+            return False
+        await channel.send(visit.request.raw, to_upstream(visit.inbound.headers))
+        return True
+
+    async def _driven(self, visit: Visit, channel: Channel) -> Outbound:
+        """Answer with what a channel yields; on a pipe, where nothing may be waited for, when it comes."""
+        name = (visit.tag, visit.request.id or b"")
+        self._calls[name] = channel
+        if len(self._calls) > _CALLS:
+            del self._calls[next(iter(self._calls))]
+        exchange = self._until_answered(name, channel, visit)
+        if visit.pipe is not None:
+            return Stream(await begun(_streamed(exchange, visit.request)))
+        return await first_decides(exchange, visit.request, visit.inbound)
+
+    async def _until_answered(
+        self, name: tuple[str, bytes], channel: Channel, visit: Visit
+    ) -> AsyncGenerator[bytes, None]:
+        exchange = channel.exchange(visit.request.raw, to_upstream(visit.inbound.headers))
+        async with aclosing(exchange):
+            async for message in exchange:
+                yield message
+        # One whose client has left goes on, and can be cancelled yet (I11).
+        if self._calls.get(name) is channel:
+            del self._calls[name]
+
+
+async def _streamed(
+    exchange: AsyncGenerator[bytes, None], request: Envelope
+) -> AsyncGenerator[Wire | bytes, None]:
+    async with aclosing(exchange):
+        yield b""
+        try:
+            async for message in exchange:
+                yield Wire(message)
+        except UpstreamLost as lost:
+            yield Wire(refusal_response(request.id, unavailable(lost)))
 
 
 def _named(visit: Visit) -> str:

@@ -31,6 +31,7 @@ _log: Final = logging.getLogger("gateway.session")
 Write = Callable[[bytes], Awaitable[None]]
 Count = Callable[[str, str], None]
 Take = Callable[[Visit, Envelope], Awaitable[Outbound]]
+_LISTEN: Final = "subscriptions/listen"
 _LOOK_UPS_AT_ONCE: Final = 64
 
 
@@ -156,6 +157,12 @@ class Pipe:
                 wire = None if isinstance(item, bytes) else to_wire(item, self._served.dialects)
                 if wire is not None:
                     await self._write(wire.message)
+
+    async def settled(self) -> None:
+        """Return when every call of the stateless era is answered; a subscription is none that ends."""
+        calls = [work for work in self._calls.values() if not work.get_name().endswith(_LISTEN)]
+        if calls:
+            await asyncio.wait(calls)
 
     async def close(self) -> None:
         """Stop all writing."""

@@ -184,6 +184,8 @@ class Router:
             waited_for = bytes(members(envelope.params).get("requestId") or b"")
             if self._rooms.desk.stop_waiting(visit, waited_for):
                 return Answer(202)
+            if await self._rooms.calling.cancel(visit, waited_for):
+                return Answer(202)
         # Without a session request ids of different clients are not told apart.
         asker = visit.scope if visit.session is not None else None
         if envelope.method == "notifications/cancelled" and asker is not None:

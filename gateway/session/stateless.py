@@ -9,9 +9,10 @@ from typing import Final
 from gateway.bridge.discover import discovered
 from gateway.crossing.port import Caller
 from gateway.protocol.codes import METHOD_NOT_FOUND
-from gateway.protocol.envelope import dump, response
+from gateway.protocol.envelope import dump, members, response
 from gateway.protocol.eras import SUPPORTED
 from gateway.protocol.errors import Refusal, StoreAway, UpstreamLost
+from gateway.protocol.headers import to_upstream
 from gateway.protocol.stateless import check_headers, read_meta
 from gateway.session.asked import Asked, in_its_codes
 from gateway.session.begin import store_away
@@ -75,12 +76,14 @@ class Stateless:
         if request.kind != "request":
             # The era has no notification of a client's over HTTP; one that comes is taken and forgotten.
             return Answer(202)
+        params = members(request.params)
         if visit.inbound.verb == "POST":
-            check_headers(request, visit.inbound.header)
-        meta = read_meta(request, SUPPORTED)
+            check_headers(request, visit.inbound.header, params)
+        meta = read_meta(request, SUPPORTED, params)
         if request.method in GONE:
             raise Refusal(METHOD_NOT_FOUND, f"Method not found: {request.method}", status=404)
-        asked = Asked(visit, meta, Caller(visit.principal, meta.capabilities, meta.info, meta.log_level))
+        caller = Caller(visit.principal, meta.capabilities, meta.info, meta.log_level)
+        asked = Asked(visit, meta, caller, to_upstream(visit.inbound.headers))
         return await self._ways.get(request.method, self._bridged.plain)(asked)
 
     async def _discover(self, asked: Asked) -> Outbound:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.aio.spawn import Crew
-from gateway.bridge.results import acknowledged, change_for, subscription_end
+from gateway.bridge.results import acknowledged, change_for, subscription_cancelled, subscription_end
 from gateway.crossing.port import Wanted
 from gateway.protocol.codes import INVALID_PARAMS
 from gateway.protocol.envelope import dump, list_of, members, text_of, value
@@ -114,7 +114,10 @@ class Subscribing:
                 message = item if isinstance(item, bytes) else _told(asked, item)
                 if message is not None:
                     yield Wire(message) if message else KEEP_ALIVE
-            yield Wire(subscription_end(ident), last=True)
+            on_pipe = asked.visit.inbound.verb != "POST"
+            yield Wire(subscription_end(ident), last=not on_pipe)
+            if on_pipe:
+                yield Wire(subscription_cancelled(ident), last=True)
         finally:
             self._feeds.discard(feed)
             feed.end()

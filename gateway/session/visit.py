@@ -57,6 +57,7 @@ class Visit(msgspec.Struct):
     pipe: Link | None = None
     principal: str | None = None
     known: bool = False
+    _tool: tuple[Envelope, str | None] | None = None
 
     @property
     def version(self) -> str:
@@ -66,9 +67,12 @@ class Visit(msgspec.Struct):
     @property
     def tool(self) -> str | None:
         """The name of the tool that the request calls, `None` where it calls none."""
-        if self.request.method != "tools/call":
+        request = self.request
+        if request.method != "tools/call":
             return None
-        return text_of(members(self.request.params).get("name"))
+        if self._tool is None or self._tool[0] is not request:
+            self._tool = (request, text_of(members(request.params).get("name")))
+        return self._tool[1]
 
     @property
     def policy(self) -> Policy:

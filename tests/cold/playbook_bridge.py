@@ -30,6 +30,7 @@ from gateway.bridge.results import (
     error_to_stateless,
     kind_of,
     notification_for,
+    subscription_cancelled,
     subscription_end,
     to_stateless,
 )
@@ -91,6 +92,7 @@ class StatelessClient:
         self._task: Task = make_task()
         self._told: set[str] = set()
         self._listens: list[tuple[bytes, dict[str, msgspec.Raw]]] = []
+        self._on_pipe = False
         self._asked = 0
 
     def play(
@@ -123,6 +125,7 @@ class StatelessClient:
         if envelope.method == "server/discover":
             return [("client", response(ident, discovered(self._initialized, self._supported, 60_000)))]
         if envelope.method == "subscriptions/listen":
+            self._on_pipe = headers is None
             return self._listen(ident, bytes(params.get("notifications", b"{}")))
         self._method, self._ident, self._meta = envelope.method, ident, meta
         answers, state = answers_in(envelope)
@@ -157,8 +160,9 @@ class StatelessClient:
         return [("client", acknowledged(notifications, ident))]
 
     def _from_upstream(self, message: bytes) -> Sent:
-        if message == b'"the server stops"':
-            return [("client", subscription_end(ident)) for ident, _ in self._listens]
+        if message == b'"the gateway stops"':
+            ends = [subscription_end, subscription_cancelled] if self._on_pipe else [subscription_end]
+            return [("client", end(ident)) for ident, _ in self._listens for end in ends]
         heard = call.hear(message)
         if heard.kind == "final":
             return [("client", self._final(peek(message)))]

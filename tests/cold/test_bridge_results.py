@@ -175,7 +175,11 @@ def test_codes_are_those_of_the_era(code: Any, stateless: int, handshake: int) -
 
 
 def test_a_missing_capability_that_is_named_is_told() -> None:
-    error = {"code": -32021, "message": "m", "data": {"requiredCapabilities": {"sampling": {}}}}
+    error: dict[str, Any] = {
+        "code": -32021,
+        "message": "m",
+        "data": {"requiredCapabilities": {"sampling": {}}},
+    }
     assert json.loads(error_to_stateless(raw(error))) == error
 
 

@@ -72,6 +72,7 @@ def test_the_example_of_the_design_is_read_as_it_stands(write: Write) -> None:
 def test_what_is_not_written_has_its_default(write: Write) -> None:
     config = load(write("upstreams: {a: {url: http://localhost:1/mcp}}"), ENV)
     assert config.store.url.get_secret_value() == "memory://"
+    assert (config.listen.host, config.listen.port) == ("127.0.0.1", 8080)
     assert (config.store.prefix, config.store.timeout) == ("mtg:", 2_000)
     assert (config.drain, config.lease) == (30_000, 15_000)
     upstream = config.upstreams["a"]

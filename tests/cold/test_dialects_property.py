@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, cast
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.dialects.port import Dialect
@@ -179,7 +179,8 @@ def test_I4_any_way_through_the_machine_is_legal_in_every_dialect(
     dialects: dict[str, Dialect] = {"a": A, "b": B, "c": C}
     status: Status = dialects[first].manner.first_status
     seen: dict[str, list[str]] = {name: [] for name in dialects}
-    for target in [status, *moves]:
+    ways: list[Status] = [status, *moves]
+    for target in ways:
         if target != status and target not in MOVES[status]:
             continue
         status = target
@@ -204,6 +205,7 @@ def test_keys_of_input_requests_are_never_used_again(asked: list[tuple[int, int]
 
 
 @given(told.tasks())
+@example((told.task(keep_alive=2**53), None))
 def test_nothing_that_dialect_b_can_say_is_lost(known: tuple[Task, Outcome | None]) -> None:
     task, outcome = known
     described = json.loads(B.described(task, outcome))
@@ -220,6 +222,7 @@ def test_nothing_that_dialect_b_can_say_is_lost(known: tuple[Task, Outcome | Non
 
 
 @given(told.tasks())
+@example((told.task(keep_alive=2**53), None))
 def test_nothing_that_dialect_c_can_say_is_lost(known: tuple[Task, Outcome | None]) -> None:
     task, outcome = known
     described = json.loads(C.described(task, outcome))

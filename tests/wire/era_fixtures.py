@@ -6,14 +6,13 @@ than the tests. Loaded as a plugin by the test modules.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
 from tests.wire.era_upstream import EraUpstream
-from tests.wire.era_world import Eras, configuration, started
+from tests.wire.era_world import Eras, configuration, deployed
 from tests.wire.stateless_client import Stateless
 
 
@@ -26,30 +25,28 @@ async def era_upstream() -> AsyncIterator[EraUpstream]:
     await upstream.stop()
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session", params=["memory", "redis"])
-async def eras(
-    request: pytest.FixtureRequest, era_upstream: EraUpstream, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Eras]:
-    """Serve on each store: on memory by one replica, on Redis by two."""
-    place = tmp_path_factory.mktemp("eras")
-    url = None if request.param == "memory" else str(request.getfixturevalue("redis_url"))
-    config = configuration(era_upstream, url or "memory://")
-    gateways = await started(*[config] * (1 if url is None else 2), place=place)
-    yield Eras(era_upstream, gateways, url)
-    for gateway in gateways:
-        await asyncio.to_thread(gateway.end)
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def alone(era_upstream: EraUpstream, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Eras]:
+    """Serve by one replica that keeps all in its memory."""
+    config = configuration(era_upstream, "memory://")
+    async with deployed(era_upstream, config, tmp_path_factory.mktemp("alone")) as served:
+        yield served
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def replicas(
     era_upstream: EraUpstream, redis_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Eras]:
-    """Serve by two replicas."""
+    """Serve by two replicas on Redis."""
     config = configuration(era_upstream, redis_url)
-    gateways = await started(config, config, place=tmp_path_factory.mktemp("replicas"))
-    yield Eras(era_upstream, gateways, redis_url)
-    for gateway in gateways:
-        await asyncio.to_thread(gateway.end)
+    async with deployed(era_upstream, config, tmp_path_factory.mktemp("replicas"), 2) as served:
+        yield served
+
+
+@pytest.fixture(scope="session", params=["alone", "replicas"])
+def eras(request: pytest.FixtureRequest) -> Eras:
+    """Serve on each store. Modules to whose tests the store is all one take `alone` in its place."""
+    return request.getfixturevalue(request.param)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

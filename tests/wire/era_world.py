@@ -29,6 +29,7 @@ POLICY: Final[Json] = {
         "must": "required",
         "patient": {"inline_within": "30s"},
         "brief": {"inline_within": "50ms"},
+        "unhurried": {"inline_within": "1500ms"},
         "short": {"timeout": "300ms"},
         "fleeting": {"timeout": "400ms", "keep_alive": {"default": "400ms", "max": "400ms"}},
         "one_by_one": {"max_concurrent": 1},

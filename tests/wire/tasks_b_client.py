@@ -214,8 +214,12 @@ class TasksB:
         more = {} if last_id is None else {"Last-Event-ID": last_id}
         answer = await self.send("GET", headers={"Accept": "text/event-stream", **more})
         assert answer.status == 200, (answer.status, await answer.text())
-        self._spawn(self._read(answer))
+        self.read(answer)
         return answer
+
+    def read(self, answer: Answer) -> None:
+        """Read an answer in the background until it ends or is cut; what it brings is heard."""
+        self._spawn(self._read(answer))
 
     async def hears(self, wanted: Callable[[Heard], bool], seconds: float = WAIT) -> Heard:
         """Return the first message that is wanted, heard before or later; else raise `AssertionError`."""
@@ -366,6 +370,16 @@ def related_to(message: Json) -> Any:
     """Return the id of the task that a message says it is about."""
     place = message.get("params", message.get("result", {}))
     return place.get("_meta", {}).get(RELATED, {}).get("taskId")
+
+
+def always(result: Json) -> Responder:
+    """Return what answers every request of the server alike."""
+
+    def answer(request: Json) -> Json:
+        del request
+        return result
+
+    return answer
 
 
 def accept(**content: Any) -> Json:

@@ -40,7 +40,7 @@ NEW: dict[str, tuple[str, Json, str]] = {
 }
 TOOLS = {"handshake": OLD, "dual": OLD, "modern": NEW, "pipe": NEW, "tasks": NEW}
 MODES = {"mcp2-auto": VERSION, "mcp2-legacy": LEGACY, "mcp2-pinned": VERSION}
-TASKS = {
+TASKS: dict[str, tuple[str, Json, str]] = {
     "task": ("count", {}, "counted"),
     "input": ("ask_name", {}, '"name": "Ada"'),
     "list": ("count", {}, "counted"),
@@ -56,9 +56,10 @@ async def eras(bridge: Bridge, tmp_path_factory: pytest.TempPathFactory) -> Asyn
     servers: list[Running] = []
     config: Json = dict(bridge.gateways[0].config["upstreams"])
     try:
-        for name, server in (("handshake", "mcp1"), ("dual", "mcp2")):
-            servers.append(upstreams.start_fixture(server, "http", log=None))
-            config[name] = {"url": servers[-1].url, "tasks": POLICY}
+        servers += [upstreams.start_fixture("mcp1", "http", log=None)]
+        servers += [upstreams.start_fixture("mcp2", "http", log=None)]
+        for name, server in zip(("handshake", "dual"), servers, strict=True):
+            config[name] = {"url": server.url, "tasks": POLICY}
         gateway = Gateway(configuration(config, "memory://"), place)
         await asyncio.to_thread(gateway.wait)
         yield Bridge([gateway], {})

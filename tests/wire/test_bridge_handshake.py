@@ -179,7 +179,11 @@ async def test_what_the_upstream_wants_is_asked_as_live_requests(
     bridge: Bridge, name: str, tool: str
 ) -> None:
     answers = ANSWERS[tool]
-    async with bridge.client_b(name, responder=lambda asked: answers[asked["method"]]) as client:
+
+    def respond(asked: Json) -> Json:
+        return answers[asked["method"]]
+
+    async with bridge.client_b(name, responder=respond) as client:
         answer = await call(client, tool)
         given: Json = json.loads(words(answer["result"]))
         assert sorted(given.values(), key=str) == sorted(answers.values(), key=str)

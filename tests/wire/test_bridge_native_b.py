@@ -183,6 +183,9 @@ async def test_server_everything_asks_everybody_what_is_meant(native: Bridge) ->
     # It asks each new client for its roots.
     inputs = {**ROOTS, "elicitation/create": meant}
 
+    def respond(asked: Json) -> Json:
+        return inputs[asked["method"]]
+
     async def as_c() -> str:
         async with native.client_c("everything") as client:
             task_id = (await client.call(tool, arguments)).task_id
@@ -195,7 +198,7 @@ async def test_server_everything_asks_everybody_what_is_meant(native: Bridge) ->
             return (await client.call(tool, arguments, tasks=False, inputs=inputs)).text
 
     async def as_plain_b() -> str:
-        async with native.client_b("everything", responder=lambda one: inputs[one["method"]]) as client:
+        async with native.client_b("everything", responder=respond) as client:
             return words((await client.ask("tools/call", {"name": tool, "arguments": arguments}))["result"])
 
     found = await asyncio.gather(as_c(), as_plain_c(), as_plain_b())

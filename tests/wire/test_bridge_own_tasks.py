@@ -1,4 +1,4 @@
-"""A stateless upstream with tasks of its own: driven for whom does not speak its dialect, else passed on."""
+"""A stateless upstream with tasks of its own: passed on, or driven for whom does not speak its dialect."""
 
 from __future__ import annotations
 
@@ -43,6 +43,10 @@ def releasing(key: str) -> Json:
     return {"name": "release", "arguments": {"key": key}}
 
 
+def greeting(asked: Json) -> Json:
+    return accept(name="Ada")
+
+
 async def polled(seen: Seen, number: int = 1) -> None:
     begun = len(seen.asked("tasks/get"))
     await seen.until(lambda: len(seen.asked("tasks/get")) >= begun + number)
@@ -65,7 +69,7 @@ async def test_a_plain_client_gets_the_plain_result(bridge: Bridge, name: str, t
 @pytest.mark.parametrize("name", NAMES)
 async def test_what_the_task_wants_is_asked_of_a_plain_client(bridge: Bridge, name: str) -> None:
     key = new_key()
-    async with bridge.client_b(name, responder=lambda _: accept(name="Ada")) as client:
+    async with bridge.client_b(name, responder=greeting) as client:
         answer = await client.ask("tools/call", call("must_job", key, ask=True))
         assert words(answer["result"]) == "Hello, Ada!"
         (asked,) = [one for one in client.heard if one.message.get("method") == "elicitation/create"]
@@ -112,7 +116,7 @@ async def test_input_during_the_upstreams_task_reaches_a_client_of_dialect_b(
 ) -> None:
     for listens in (True, False):
         key = new_key()
-        async with bridge.client_b(name, responder=lambda _: accept(name="Ada")) as client:
+        async with bridge.client_b(name, responder=greeting) as client:
             if listens:
                 await client.listen()
             created = await client.ask("tools/call", {**call("must_job", key, ask=True), "task": {}})

@@ -105,7 +105,9 @@ async def test_params_that_are_no_object_are_refused(client: TasksB, params: obj
 
 
 async def test_a_call_without_a_tool_is_no_reason_to_fail(client: TasksB) -> None:
-    for params in ({"task": {}}, {"name": 5, "task": {}}, {"name": None, "task": {}, "arguments": []}):
+    nothing: Json = {}
+    shapes: list[Json] = [{}, {"name": 5}, {"name": None, "arguments": []}]
+    for params in ({**shape, "task": nothing} for shape in shapes):
         answer = await client.ask("tools/call", params, wrong=True)
         # A task whose call the upstream refuses, or a refusal: never an internal error.
         if "error" in answer:
@@ -136,7 +138,8 @@ async def test_a_lookup_as_a_notification_is_no_lookup(place: Place, client: Tas
 
 async def test_a_call_with_a_task_as_a_notification_makes_none(place: Place, client: TasksB) -> None:
     key = new_id()
-    message = {"jsonrpc": "2.0", "method": "tools/call", "params": {**tool(key), "task": {}}}
+    params: Json = {**tool(key), "task": {}}
+    message: Json = {"jsonrpc": "2.0", "method": "tools/call", "params": params}
     async with await client.post(message, wrong=True) as answer:
         assert answer.status < 500
     assert await client.list() == {}

@@ -9,7 +9,7 @@ import pytest
 from tests.wire.answers import Answer
 from tests.wire.scripted_upstream import Call, text
 from tests.wire.seed_client import new_id
-from tests.wire.tasks_b_client import RELATED, Heard, Json, TasksB, accept, related_to
+from tests.wire.tasks_b_client import RELATED, Heard, Json, TasksB, accept, always, related_to
 from tests.wire.tasks_b_world import POLL_MS, Place, credential, without_meta
 
 pytest_plugins = ["tests.wire.tasks_b_fixtures"]
@@ -39,9 +39,14 @@ async def question_on(answer: Answer) -> Json:
     return await answer.until(lambda message: "method" in message and "id" in message)
 
 
+def asks(one: Heard) -> bool:
+    """Tell whether a message is a request of the server."""
+    return "method" in one.message and "id" in one.message
+
+
 def questions(client: TasksB) -> list[Heard]:
     """Return all requests of the server that the client has heard, on whichever stream."""
-    return [one for one in client.heard if "method" in one.message and "id" in one.message]
+    return [one for one in client.heard if asks(one)]
 
 
 @pytest.mark.parametrize("replica", [0, 1])
@@ -76,140 +81,6 @@ async def test_a_question_that_came_first_is_asked_when_the_result_is_asked_for(
         await question.answered()
         call.finish()
         assert "result" in await waiter.response()
-
-
-@pytest.mark.parametrize("replica", [0, 1])
-async def test_a_question_is_asked_on_the_get_stream_where_nobody_waits(
-    place: Place, client: TasksB, replica: int
-) -> None:
-    listener = client.twin(place.url(replica=replica))
-    await listener.listen()
-    task, call = await running(place, client)
-    question = call.ask()
-    heard = await client.asked("elicitation/create")
-    assert heard.stream == "get"
-    assert related_to(heard.message) == task
-    await client.answer(heard.message, ADA)
-    await question.answered()
-    await client.reach(task, "working")
-    call.finish()
-    await client.reach(task, "completed")
-    assert len(questions(client)) == 1
-
-
-async def test_a_question_waits_for_a_get_stream(place: Place, client: TasksB) -> None:
-    task, call = await running(place, client)
-    asked = [call.ask(), call.ask()]
-    await client.reach(task, "input_required")
-    client.responder = lambda _: ADA
-    await client.listen()
-    for question in asked:
-        await question.answered()
-    call.finish()
-    await client.reach(task, "completed")
-    assert [one.stream for one in questions(client)] == ["get", "get"]
-
-
-@pytest.mark.parametrize("replica", [0, 1])
-async def test_a_question_that_the_get_stream_took_is_not_asked_again(
-    place: Place, client: TasksB, replica: int
-) -> None:
-    """2025-11-25 transports, "Multiple Connections": a message goes to one of the streams."""
-    there = client.twin(place.url(replica=replica))
-    await client.listen()
-    task, call = await running(place, client)
-    question = call.ask()
-    heard = await client.asked("elicitation/create")
-    assert heard.stream == "get"
-    await client.reach(task, "input_required")
-    # Whoever sees that status is told to ask for the result, while the user still thinks.
-    async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(there.result(task))
-        await there.ask("ping")
-        await client.reach(task, "input_required")
-        await client.answer(heard.message, ADA)
-        await question.answered()
-        call.finish(text("once"))
-    assert without_meta(waiting.result()["result"]) == text("once")
-    assert [one.stream for one in questions(client)] == ["get"]
-
-
-@pytest.mark.parametrize("replica", [0, 1])
-async def test_a_question_is_asked_on_one_of_many_result_streams(
-    place: Place, client: TasksB, replica: int
-) -> None:
-    there = client.twin(place.url(replica=replica))
-    await client.listen()
-    task, call = await running(place, client)
-    async with (
-        await waits(client, task) as one,
-        await waits(there, task) as two,
-        asyncio.TaskGroup() as group,
-    ):
-        for waiter in (one, two):
-            group.create_task(waiter.response())
-        question = call.ask()
-        heard = await client.asked("elicitation/create")
-        assert heard.stream == "tasks/result"
-        await client.answer(heard.message, ADA)
-        await question.answered()
-        call.finish()
-    assert len(questions(client)) == 1
-
-
-@pytest.mark.parametrize("replica", [0, 1])
-async def test_a_question_moves_to_the_get_stream_when_the_result_stream_is_lost(
-    place: Place, client: TasksB, replica: int
-) -> None:
-    there = client.twin(place.url(replica=replica))
-    await client.listen()
-    task, call = await running(place, client)
-    waiter = await waits(there, task)
-    question = call.ask()
-    asked = await question_on(waiter)
-    waiter.cut()
-    heard = await client.hears(lambda one: one.stream == "get" and one.message.get("id") == asked["id"])
-    await client.answer(heard.message, ADA)
-    await question.answered()
-    call.finish()
-    await client.reach(task, "completed")
-
-
-async def test_a_question_moves_to_the_result_stream_when_the_get_stream_is_lost(
-    place: Place, client: TasksB
-) -> None:
-    listening = await client.listen()
-    task, call = await running(place, client)
-    question = call.ask()
-    heard = await client.asked("elicitation/create")
-    assert heard.stream == "get"
-    listening.cut()
-    async with await waits(client, task) as waiter:
-        asked = await question_on(waiter)
-        assert asked["id"] == heard.message["id"]
-        await client.answer(asked, ADA)
-        await question.answered()
-        call.finish()
-        await waiter.response()
-
-
-@pytest.mark.parametrize("replica", [0, 1])
-async def test_a_waiter_that_takes_no_stream_leaves_the_question_to_the_get_stream(
-    place: Place, client: TasksB, replica: int
-) -> None:
-    there = client.twin(place.url(replica=replica))
-    client.responder = lambda _: ADA
-    await client.listen()
-    task, call = await running(place, client)
-    only = {"Accept": "application/json"}
-    async with asyncio.TaskGroup() as group:
-        posting = group.create_task(there.post(there.request("tasks/result", {"taskId": task}), only))
-        await client.reach(task, "working")
-        for _ in range(3):
-            await call.ask().answered()
-        call.finish(text("Hello, Ada!"))
-    async with posting.result() as answer:
-        assert without_meta((await answer.response())["result"]) == text("Hello, Ada!")
 
 
 @pytest.mark.parametrize(
@@ -358,7 +229,7 @@ async def test_I6_questions_and_answers_cross_replicas(two: Place) -> None:
 
 
 async def test_a_question_of_a_task_without_a_known_asker_is_answered_too(place: Place) -> None:
-    async with place.client(responder=lambda _: ADA) as client:
+    async with place.client(responder=always(ADA)) as client:
         task, call = await running(place, client)
         there = client.twin(place.url(replica=1))
         async with await waits(there, task) as waiter, asyncio.TaskGroup() as group:

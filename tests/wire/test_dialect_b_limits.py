@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from tests.wire.scripted_upstream import Upstream, text
 from tests.wire.seed_client import new_id
-from tests.wire.tasks_b_client import INVALID_PARAMS, Json, TasksB
+from tests.wire.tasks_b_client import INVALID_PARAMS, Json, TasksB, always
 from tests.wire.tasks_b_world import Place, configuration, credential, refusal, served, without_meta
 
 pytest_plugins = ["tests.wire.tasks_b_fixtures"]
@@ -128,7 +128,7 @@ async def test_I10_too_many_questions_at_once_are_refused(tight: Place) -> None:
         questions = [call.ask(), call.ask()]
         third = call.ask()
         assert "pending_requests" in json.dumps(await third.answered())
-        client.responder = lambda _: {"action": "decline"}
+        client.responder = always({"action": "decline"})
         await client.listen()
         for question in questions:
             assert (await question.answered())["result"]["action"] == "decline"

@@ -224,7 +224,7 @@ async def test_an_upstream_that_is_lost_in_mid_call_fails_the_task_in_words(
     assert len(place.upstream.calls[call.message["params"]["arguments"]["key"]]) == 1
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def shaky(
     works: Upstream, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[Place, RedisServer]]:

@@ -1,4 +1,4 @@
-"""Dialect B over upstreams with tasks of their own: passed through, driven, never wrapped (design section 4)."""
+"""Dialect B over upstreams with tasks of their own: passed through or driven, never wrapped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from tests.processes import Process
 from tests.tools import venv_python
 from tests.upstreams import Running
 from tests.wire.seed_client import Seed, new_id
-from tests.wire.tasks_b_client import INVALID_PARAMS, METHOD_NOT_FOUND, Json, TasksB, accept, related_to
+from tests.wire.tasks_b_client import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Json,
+    TasksB,
+    accept,
+    always,
+    related_to,
+)
 from tests.wire.tasks_b_world import credential, refusal, served
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -65,7 +73,7 @@ async def test_a_task_of_the_upstreams_own_is_passed_through(native: Gateway) ->
 
 
 async def test_an_own_task_is_cancelled_and_asks_at_the_upstream(native: Gateway) -> None:
-    async with TasksB(native.url(NATIVE), responder=lambda _: accept(name="Ada")) as client:
+    async with TasksB(native.url(NATIVE), responder=always(accept(name="Ada"))) as client:
         wish: Json = {"name": "ask_name", "arguments": {}, "task": {"ttl": 60_000}}
         asking = (await client.ask("tools/call", wish))["result"]["task"]["taskId"]
         answer = await client.ask("tasks/result", {"taskId": asking})

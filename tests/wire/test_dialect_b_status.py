@@ -6,7 +6,7 @@ import pytest
 
 from tests.wire.scripted_upstream import Call, text
 from tests.wire.seed_client import new_id
-from tests.wire.tasks_b_client import RELATED, Json, TasksB, accept, check_task, related_to
+from tests.wire.tasks_b_client import RELATED, Json, TasksB, accept, always, check_task, related_to
 from tests.wire.tasks_b_world import Place, credential
 
 pytest_plugins = ["tests.wire.tasks_b_fixtures"]
@@ -43,7 +43,7 @@ async def hears_status(client: TasksB, task: str, status: str) -> Json:
 
 @pytest.mark.parametrize("replica", [0, 1])
 async def test_changes_of_status_are_told(place: Place, client: TasksB, replica: int) -> None:
-    client.responder = lambda _: accept(name="Ada")
+    client.responder = always(accept(name="Ada"))
     await client.twin(place.url(replica=replica)).listen()
     # The first change is told to a stream that the other replica has heard of.
     task, call = await running(place, client)

@@ -28,8 +28,7 @@ from tests.wire.tasks_b_client import (
 from tests.wire.tasks_b_world import refusal
 
 WRAP: Final = [sys.executable, "-m", "gateway", "stdio", "--"]
-# As many servers take a while to start on a busy machine, each test has one; the run log shows it all.
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="session")]
 
 
 class PipeB(SeedPipe):
@@ -83,15 +82,15 @@ class PipeB(SeedPipe):
                 await asyncio.sleep(PAUSE)
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the file of the execution log."""
-    return tmp_path / "runs.jsonl"
+    return tmp_path_factory.mktemp("pipe") / "runs.jsonl"
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def pipe(log: Path) -> AsyncIterator[PipeB]:
-    """Wrap the fixture server."""
+    """Wrap the fixture server, once for all: the tests take turns."""
     async with PipeB([*WRAP, *fixture_command("mcp2", "stdio", "--log", str(log))]) as client:
         yield client
 
@@ -111,12 +110,12 @@ async def test_a_task_over_pipes(pipe: PipeB) -> None:
     assert answer["result"]["content"][0]["text"] == "Counted for 0.4 seconds."
     assert answer["result"]["_meta"][RELATED] == {"taskId": task}
     assert (await pipe.becomes(task, "completed"))["ttl"] > 0
-    assert [one["taskId"] for one in (await pipe.ask("tasks/list"))["result"]["tasks"]] == [task]
+    assert task in [one["taskId"] for one in (await pipe.ask("tasks/list"))["result"]["tasks"]]
     told = [m["params"] for m in pipe.seen if m.get("method") == "notifications/progress"]
     assert {params["progressToken"] for params in told} == {"mine"}
     assert {params["_meta"][RELATED]["taskId"] for params in told} == {task}
-    status = [m["params"]["status"] for m in pipe.seen if m.get("method") == "notifications/tasks/status"]
-    assert status == ["completed"]
+    status = [m["params"] for m in pipe.seen if m.get("method") == "notifications/tasks/status"]
+    assert [params["status"] for params in status if params["taskId"] == task] == ["completed"]
 
 
 async def test_questions_over_pipes_are_asked_once(pipe: PipeB) -> None:
@@ -133,14 +132,17 @@ async def test_questions_over_pipes_are_asked_once(pipe: PipeB) -> None:
         await pipe.answer(question, {"action": "accept", "content": {"name": f"the {which}"}})
     answer = await pipe.response(ident)
     assert answer["result"]["content"][0]["text"] == "Hello, the first and the second!"
-    assert len([m for m in pipe.seen if "method" in m and "id" in m]) == 2
+    assert len([m for m in pipe.seen if "id" in m and related_to(m) == task and "method" in m]) == 2
 
 
 async def test_a_cancelled_task_over_pipes(pipe: PipeB, log: Path) -> None:
+    def events() -> list[str]:
+        return [run["event"] for run in read_runs(log) if run["tool"] == "never"]
+
     task = await pipe.start("never")
-    await eventually(lambda: bool(read_runs(log)))
+    await eventually(lambda: events() == ["start"])
     assert (await pipe.ask("tasks/cancel", {"taskId": task}))["result"]["status"] == "cancelled"
-    await eventually(lambda: any(run["event"] != "start" for run in read_runs(log)))
+    await eventually(lambda: len(events()) == 2)
     assert refusal(await pipe.ask("tasks/cancel", {"taskId": task}))[0] == INVALID_PARAMS
     assert "error" in await pipe.result(task)
 
@@ -171,14 +173,14 @@ async def test_errors_over_pipes(pipe: PipeB) -> None:
     assert refusal(await pipe.ask("tools/call", wish))[0] == INVALID_PARAMS
 
 
-async def test_what_runs_is_finished_when_the_input_closes(log: Path) -> None:
-    async with PipeB([*WRAP, *fixture_command("mcp2", "stdio", "--log", str(log))]) as pipe:
-        task = await pipe.start("slow_count", {"seconds": 0.8, "steps": 2})
-        await pipe.say({"jsonrpc": "2.0", "id": "w", "method": "tasks/result", "params": {"taskId": task}})
-        await pipe.becomes(task, "working")
-        pipe.close_input()
-        answer = await pipe.response("w")
-        assert answer["result"]["content"][0]["text"] == "Counted for 0.8 seconds."
-        await pipe.rest()
-        assert await asyncio.wait_for(pipe.child.wait(), 10) == 0
-    assert [run["event"] for run in read_runs(log)] == ["start", "end"]
+async def test_what_runs_is_finished_when_the_input_closes(pipe: PipeB, log: Path) -> None:
+    task = await pipe.start("slow_count", {"seconds": 0.8, "steps": 2})
+    await pipe.say({"jsonrpc": "2.0", "id": "w", "method": "tasks/result", "params": {"taskId": task}})
+    await pipe.becomes(task, "working")
+    # The last test of this pipe.
+    pipe.close_input()
+    answer = await pipe.response("w")
+    assert answer["result"]["content"][0]["text"] == "Counted for 0.8 seconds."
+    await pipe.rest()
+    assert await asyncio.wait_for(pipe.child.wait(), 10) == 0
+    assert [run["event"] for run in read_runs(log)][-2:] == ["start", "end"]

@@ -110,6 +110,16 @@ async def test_only_the_extension_with_an_object_counts_as_declared(
     assert key not in eras.upstream.calls
 
 
+async def test_the_capability_of_the_older_protocol_declares_nothing(eras: Eras) -> None:
+    older: Json = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+    async with eras.client(tasks=False, capabilities=older) as caller:
+        key = new_key()
+        assert (await caller.ask("tools/call", tool(key, "must"))).refusal[:2] == (400, MISSING_CAPABILITY)
+        async with meanwhile(caller.ask("tools/call", tool(key, "work"))) as asking:
+            (await eras.upstream.called(key)).finish(text("plain"))
+            assert (await asking).text == "plain"
+
+
 @pytest.mark.parametrize("method", ["resources/read", "prompts/get"])
 async def test_only_tool_calls_become_tasks(eras: Eras, caller: Stateless, method: str) -> None:
     key = new_key()

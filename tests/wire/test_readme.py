@@ -239,7 +239,7 @@ def test_a_host_that_starts_the_json_snippet_gets_tasks(place: Place) -> None:
     )
     came = [json.loads(line) for line in done.stdout.splitlines()]
     results = {message["id"]: message["result"] for message in came if "result" in message}
-    declared = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+    declared: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
     assert results[1]["capabilities"]["tasks"] == {"tools": {"call": True}, **declared}
     assert results[2]["content"][0]["text"] == "Counted for 0 seconds."
     assert [message["method"] for message in came if "method" in message] == ["notifications/tasks/created"]
@@ -251,8 +251,11 @@ def test_a_host_that_starts_the_json_snippet_gets_tasks(place: Place) -> None:
 def test_a_stateless_host_that_starts_the_json_snippet_gets_tasks(place: Place) -> None:
     hosted = Hosted(place)
     name = "io.modelcontextprotocol"
-    capabilities = {"extensions": {f"{name}/tasks": {}}}
-    meta = {f"{name}/protocolVersion": "2026-07-28", f"{name}/clientCapabilities": capabilities}
+    capabilities: dict[str, Any] = {"extensions": {f"{name}/tasks": {}}}
+    meta: dict[str, Any] = {
+        f"{name}/protocolVersion": "2026-07-28",
+        f"{name}/clientCapabilities": capabilities,
+    }
     process = subprocess.Popen(
         hosted.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **hosted.started
     )
@@ -261,7 +264,7 @@ def test_a_stateless_host_that_starts_the_json_snippet_gets_tasks(place: Place) 
         assert process.stdout is not None
 
         def ask(number: int, method: str, **params: Any) -> dict[str, Any]:
-            message = {
+            message: dict[str, Any] = {
                 "jsonrpc": "2.0",
                 "id": number,
                 "method": method,

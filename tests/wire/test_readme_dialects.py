@@ -81,6 +81,9 @@ async def test_a_task_lasts_as_long_as_the_readme_says(served: Gateway) -> None:
         shortest = await client.call_task("fail", ttl=1000)
         longest = await client.call_task("fail", ttl=1000 * hour)
         assert (shortest["task"]["ttl"], longest["task"]["ttl"]) == (2 * hour, 24 * hour)
+        # Its own limit is shorter than what is kept for who asks for nothing.
+        usual = await client.call_task("slow_count", {"seconds": 0})
+        assert usual["task"]["ttl"] == hour
 
 
 async def test_a_client_of_2026_07_28_meets_what_the_readme_says(served: Gateway) -> None:

@@ -53,8 +53,10 @@ async def back(caller: Stateless) -> None:
             await asyncio.sleep(PAUSE)
             reply = await caller.ask("tools/call", tool(new_key(), "must"))
         await caller.cancel(reply.task_id)
-        while (await caller.get("nothing")).refusal != NOT_FOUND:
+        reply = await caller.get("nothing")
+        while reply.refusal != NOT_FOUND:
             await asyncio.sleep(PAUSE)
+            reply = await caller.get("nothing")
 
 
 async def plain(eras: Eras, caller: Stateless, name: str = "plain") -> Reply:

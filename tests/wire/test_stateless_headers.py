@@ -18,6 +18,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 OLDER = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 
 
+@pytest.fixture(scope="session")
+def eras(alone: Eras) -> Eras:
+    """Serve on one store: nothing here is kept in it."""
+    return alone
+
+
 async def ends(eras: Eras, caller: Stateless, params: Json, headers: dict[str, str | None]) -> str:
     """Call a tool that answers at once and return its text."""
     key = params["arguments"]["key"]

@@ -262,3 +262,75 @@ async def test_a_call_that_may_be_a_task_is_a_task_after_its_input(eras: Eras, c
         await eras.upstream.hears(lambda m: m.get("result") == accept(name="Ada"), call.session)
         call.finish(text("in time"))
         assert (await again).text == "in time"
+
+
+@pytest.mark.parametrize("tasks", [True, False])
+async def test_a_call_that_takes_its_time_after_its_input_becomes_a_task_where_that_was_declared(
+    replicas: Eras, tasks: bool
+) -> None:
+    async with replicas.client() as here, replicas.twin(here) as there:
+        key = new_key()
+        given = tool(key, "unhurried")
+        async with meanwhile(here.ask("tools/call", given)) as asking:
+            call = await replicas.upstream.called(key)
+            call.ask()
+            reply = await asking
+        params = {**given, **retry(reply.result, {"elicitation/create": accept(name="Ada")})}
+        async with meanwhile(there.ask("tools/call", params, tasks=tasks)) as again:
+            await replicas.upstream.hears(lambda m: m.get("result") == accept(name="Ada"), call.session)
+            if not tasks:
+                call.finish(text("the result"))
+                assert (await again).text == "the result"
+                return
+            made = await again
+        assert (await here.get(made.task_id)).result["status"] == "working"
+        second = call.ask()
+        (name,) = (await there.reach(made.task_id, "input_required"))["inputRequests"]
+        await here.update(made.task_id, {name: accept(name="Eve")})
+        assert (await second.answered())["result"] == accept(name="Eve")
+        call.finish(text("as a task"))
+        task = await there.reach(made.task_id, "completed")
+        assert task["result"]["content"] == text("as a task")["content"]
+        assert len(replicas.upstream.calls[key]) == 1
+
+
+async def test_a_second_question_beyond_the_capabilities_is_refused_to_the_upstream(eras: Eras) -> None:
+    async with eras.client(capabilities={"elicitation": {}}) as caller:
+        key = new_key()
+        call, reply = await asked(eras, caller, key)
+        params = {**tool(key, "plain"), **retry(reply.result, {"elicitation/create": accept(name="Ada")})}
+        async with meanwhile(caller.ask("tools/call", params)) as again:
+            await eras.upstream.hears(lambda m: m.get("result") == accept(name="Ada"), call.session)
+            assert "error" in await call.ask("sampling/createMessage", SAMPLE).answered()
+            call.finish(text("without"))
+            assert (await again).text == "without"
+
+
+async def test_an_error_that_asks_for_a_visit_to_a_url_is_a_request_for_input(
+    eras: Eras, caller: Stateless
+) -> None:
+    key = new_key()
+    visit = {"mode": "url", "message": "Sign in.", "url": "https://example.com/in", "elicitationId": "e-1"}
+    async with meanwhile(caller.ask("tools/call", tool(key, "plain"))) as asking:
+        (await eras.upstream.called(key)).refuse(-32042, "Sign in first", {"elicitations": [visit]})
+        reply = await asking
+    (shown,) = reply.result["inputRequests"].values()
+    assert shown["method"] == "elicitation/create"
+    assert shown["params"] == {name: part for name, part in visit.items() if name != "elicitationId"}
+    # Nothing waits upstream: the retry is a new call.
+    again = {**tool(key, "plain"), **retry(reply.result, {"elicitation/create": {"action": "accept"}})}
+    async with meanwhile(caller.ask("tools/call", again)) as asking:
+        (await eras.upstream.called(key, 2)).finish(text("signed in"))
+        assert (await asking).text == "signed in"
+
+
+async def test_the_names_that_the_upstream_gave_its_questions_are_the_keys(
+    eras: Eras, caller: Stateless
+) -> None:
+    key = new_key()
+    async with meanwhile(caller.ask("tools/call", tool(key, "plain"))) as asking:
+        call = await eras.upstream.called(key)
+        question = call.ask()
+        reply = await asking
+    assert list(reply.result["inputRequests"]) == [question.ident]
+    call.finish()

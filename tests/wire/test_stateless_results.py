@@ -28,6 +28,12 @@ COMPLETE: Json = {
 }
 
 
+@pytest.fixture(scope="session")
+def eras(alone: Eras) -> Eras:
+    """Serve on one store: nothing here is kept in it."""
+    return alone
+
+
 async def test_discovery_tells_what_the_upstream_said_of_itself(caller: Stateless) -> None:
     found = await caller.discover()
     assert VERSION in found["supportedVersions"]

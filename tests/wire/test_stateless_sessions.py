@@ -20,6 +20,12 @@ pytest_plugins = ["tests.wire.era_fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
+@pytest.fixture(scope="session")
+def eras(alone: Eras) -> Eras:
+    """Serve on one store: nothing here is kept in it."""
+    return alone
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def narrow(
     era_upstream: EraUpstream, tmp_path_factory: pytest.TempPathFactory

@@ -18,6 +18,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
+@pytest.fixture(scope="session")
+def eras(alone: Eras) -> Eras:
+    """Serve on one store: nothing here is kept in it."""
+    return alone
+
+
 def progress(call: Call, done: float, **more: object) -> None:
     """Tell of progress under the token that the upstream was given."""
     call.tell(

@@ -12,6 +12,7 @@ from tests.wire.era_world import Eras, meanwhile, new_key
 from tests.wire.scripted_upstream import text, tool
 from tests.wire.seed_client import Seed
 from tests.wire.stateless_client import Stateless
+from tests.wire.stateless_rules import VERSION
 
 pytest_plugins = ["tests.wire.era_fixtures"]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -23,6 +24,12 @@ GONE = [
     "tasks/result",
     "tasks/list",
 ]
+
+
+@pytest.fixture(scope="session")
+def eras(alone: Eras) -> Eras:
+    """Serve on one store: nothing here is kept in it."""
+    return alone
 
 
 @pytest.mark.parametrize("method", GONE)
@@ -208,3 +215,11 @@ async def test_codes_that_the_era_gave_up_do_not_cross(
         reply = await asking
     error: Json = reply.response["error"]
     assert (error["code"], error["message"], error["data"]) == (seen, "words", {"why": 1})
+
+
+@pytest.mark.parametrize("verb", ["GET", "DELETE", "PUT", "PATCH"])
+async def test_the_era_has_no_other_verbs_than_post(caller: Stateless, verb: str) -> None:
+    fields = {"Accept": "text/event-stream", "MCP-Protocol-Version": VERSION}
+    async with await caller.send(b"", fields, verb=verb) as answer:
+        assert answer.status == 405
+        assert "POST" in answer.headers["allow"]

@@ -23,6 +23,11 @@ WRAP = [sys.executable, "-m", "gateway", "stdio", "--"]
 PROGRESS = "notifications/progress"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 TAG = f"{META}subscriptionId"
+# A tool of each server, its arguments, what it says.
+TOOLS: dict[str, tuple[str, Json, str]] = {
+    "modern": ("echo", {"text": "hi"}, "hi"),
+    "old": ("slow_count", {"seconds": 0.1, "steps": 2}, "Counted for 0.1 seconds."),
+}
 
 
 @pytest.fixture
@@ -37,11 +42,17 @@ async def modern(log: Path) -> AsyncIterator[EraPipe]:
         yield pipe
 
 
+@pytest.fixture(params=["modern", "old"])
+def server(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
 @pytest_asyncio.fixture
-async def old() -> AsyncIterator[EraPipe]:
-    """Wrap a server of the handshake era alone."""
-    async with EraPipe([*WRAP, *fixture_command("mcp1", "stdio")]) as pipe:
-        yield pipe
+async def pipe(server: str, log: Path) -> AsyncIterator[EraPipe]:
+    """Wrap a server of one era alone."""
+    child = command(log) if server == "modern" else fixture_command("mcp1", "stdio")
+    async with EraPipe([*WRAP, *child]) as made:
+        yield made
 
 
 async def test_a_handshake_client_over_a_stateless_server(modern: EraPipe, log: Path) -> None:
@@ -93,21 +104,17 @@ async def test_a_cancelled_call_of_a_session_over_a_stateless_server(modern: Era
     await seen.until(lambda: seen.cancelled(key=key))
 
 
-@pytest.mark.parametrize("server", ["modern", "old"])
-async def test_a_stateless_client_over_either_server(request: pytest.FixtureRequest, server: str) -> None:
-    pipe: EraPipe = request.getfixturevalue(server)
+async def test_a_stateless_client_over_either_server(pipe: EraPipe, server: str) -> None:
     found = (await pipe.new("server/discover"))["result"]
     assert found["supportedVersions"][0] == VERSION
     assert f"{META}tasks" in found["capabilities"]["extensions"]
     names = {tool["name"] for tool in (await pipe.new("tools/list"))["result"]["tools"]}
-    tool, arguments, said = (
-        ("echo", {"text": "hi"}, "hi")
-        if "echo" in names
-        else ("slow_count", {"seconds": 0.1, "steps": 2}, "Counted for 0.1 seconds.")
-    )
+    tool, arguments, said = TOOLS[server]
+    assert tool in names
     assert words(await pipe.call_new(tool, **arguments)) == said
     unknown = await pipe.new("x-vendor/unknown")
-    assert unknown["error"]["code"] == -32601
+    # The other server's own word for a method that it does not know.
+    assert unknown["error"]["code"] == (-32601 if server == "modern" else -32602)
     gone = await pipe.new("tasks/list")
     assert gone["error"]["code"] == -32601
     refused = await pipe.new("tools/list", {"_meta": {f"{META}protocolVersion": "2099-01-01"}})
@@ -118,11 +125,7 @@ async def test_a_stateless_client_over_either_server(request: pytest.FixtureRequ
     assert words(await pipe.call_new(tool, **arguments)) == said
 
 
-@pytest.mark.parametrize("server", ["modern", "old"])
-async def test_input_is_asked_of_a_stateless_client_by_results(
-    request: pytest.FixtureRequest, server: str
-) -> None:
-    pipe: EraPipe = request.getfixturevalue(server)
+async def test_input_is_asked_of_a_stateless_client_by_results(pipe: EraPipe, server: str) -> None:
     for tool, answer in (("ask_name", accept(name="Ada")), ("summarise", sampled("short"))):
         name = {"summarise": "sample"}.get(tool, tool) if server == "modern" else tool
         params: Json = {"name": name, "arguments": {"text": "much"}}
@@ -135,11 +138,7 @@ async def test_input_is_asked_of_a_stateless_client_by_results(
         assert ("Ada" if tool == "ask_name" else "short") in words(done)
 
 
-@pytest.mark.parametrize("server", ["modern", "old"])
-async def test_progress_and_a_cancellation_of_a_stateless_request(
-    request: pytest.FixtureRequest, server: str
-) -> None:
-    pipe: EraPipe = request.getfixturevalue(server)
+async def test_progress_and_a_cancellation_of_a_stateless_request(pipe: EraPipe, server: str) -> None:
     params: Json = {"name": "never", "arguments": {}, "_meta": {"progressToken": "p"}}
     if server == "old":
         params |= {"name": "slow_count", "arguments": {"seconds": 100, "steps": 1000}}
@@ -162,9 +161,7 @@ async def test_the_stateless_server_hears_of_the_cancellation(modern: EraPipe, l
     seen.check()
 
 
-@pytest.mark.parametrize("server", ["modern", "old"])
-async def test_subscriptions_over_the_pipe(request: pytest.FixtureRequest, server: str) -> None:
-    pipe: EraPipe = request.getfixturevalue(server)
+async def test_subscriptions_over_the_pipe(pipe: EraPipe, server: str) -> None:
     uri = "test://a" if server == "modern" else "test://watched"
     wanted: Json = {"toolsListChanged": True, "resourceSubscriptions": [uri]}
     first = await pipe.send_new("subscriptions/listen", {"notifications": wanted}, ident="one")
@@ -188,21 +185,13 @@ async def test_subscriptions_over_the_pipe(request: pytest.FixtureRequest, serve
     assert not [one for one in told if one["_meta"][TAG] == "one"]
 
 
-@pytest.mark.parametrize("server", ["modern", "old"])
-async def test_a_client_that_probes_may_shake_hands_on_the_same_pipe(
-    request: pytest.FixtureRequest, server: str
-) -> None:
-    pipe: EraPipe = request.getfixturevalue(server)
+async def test_a_client_that_probes_may_shake_hands_on_the_same_pipe(pipe: EraPipe, server: str) -> None:
     wished = {f"{META}protocolVersion": "2099-01-01"}
     refused = await pipe.new("server/discover", {"_meta": wished})
     assert refused["error"]["code"] == UNSUPPORTED_VERSION
     assert {VERSION, LEGACY} <= set(refused["error"]["data"]["supported"])
     await pipe.open()
-    tool, arguments, said = (
-        ("echo", {"text": "hi"}, "hi")
-        if server == "modern"
-        else ("slow_count", {"seconds": 0.1, "steps": 2}, "Counted for 0.1 seconds.")
-    )
+    tool, arguments, said = TOOLS[server]
     assert words((await pipe.call(tool, **arguments))["result"]) == said
     # Each request tells its era by itself.
     assert words(await pipe.call_new(tool, **arguments)) == said
