@@ -42,6 +42,7 @@ from gateway.session.book import SessionBook
 from gateway.session.bridged import Bridged
 from gateway.session.calling import Calling
 from gateway.session.extension import Extension
+from gateway.session.hearing import Hearing
 from gateway.session.held import HeldCalls
 from gateway.session.infos import Infos
 from gateway.session.listening import Listening
@@ -223,6 +224,7 @@ class House:
         for served in self.served.values():
             if served.upstream.links is not None:
                 await served.upstream.links.drop(tag)
+            await served.crossing.links.drop(tag)
 
     def _router(self, key: bytes) -> Router:
         limits = self.config.limits
@@ -245,13 +247,15 @@ class House:
         )
         task_limits = TaskLimits(limits.task_id_bytes, limits.anonymous_tasks)
         beginning = Beginning(self.service, self.rates, names, own, task_limits)
+        calling = Calling(beginning, own)
         rooms = Rooms(
             sealer=sealer,
             principals=self.principals,
             book=book,
             opening=Opening(sealer, book),
             names=names,
-            calling=Calling(beginning, own),
+            calling=calling,
+            hearing=Hearing(self.service, calling, self.served),
             desk=Desk(self.service, self.rates, names, pace),
             stateless=self._stateless(key, names, pace, beginning),
             listening=Listening(self.service, self.rates, self.crew, self.clock),

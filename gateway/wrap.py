@@ -42,6 +42,14 @@ async def _forward(pipe: Pipe) -> UpstreamLost | None:
     return None
 
 
+def _code(lost: UpstreamLost | None) -> int:
+    """Return the exit code after a server that ended before its client; raise why it never began."""
+    if lost is not None:
+        raise lost
+    _log.error("the server ended before its client")
+    return 1
+
+
 async def wrap(house: House, stop: asyncio.Event) -> int:
     """Serve the client on standard input until that ends, then let running tasks finish.
 
@@ -66,10 +74,9 @@ async def wrap(house: House, stop: asyncio.Event) -> int:
     stopping = house.crew.spawn(stop.wait(), "stop")
     try:
         await asyncio.wait([reading, upstream, stopping], return_when=asyncio.FIRST_COMPLETED)
-        if reading.done() and not reading.cancelled() and (failed := reading.exception()) is not None:
-            raise failed
         alone = upstream.done() and not reading.done()
         if reading.done():
+            reading.result()
             house.service.forsake()
         stop.clear()
         settling = house.crew.spawn(_settle(link, pipe, house), "settle")
@@ -85,8 +92,4 @@ async def wrap(house: House, stop: asyncio.Event) -> int:
         await asyncio.wait([upstream], timeout=1.0)
         await pipe.close()
         await warden.close()
-    if alone and (lost := upstream.result()) is not None:
-        raise lost
-    if alone:
-        _log.error("the server ended before its client")
-    return 1 if alone else 0
+    return _code(upstream.result()) if alone else 0

@@ -123,6 +123,14 @@ class UpstreamCrossing:
         """Open a session over a child that refused to be initialized; `None` where it is not of the era."""
         return await self._links.over(child, initialize, headers)
 
+    def awaits(self, tag: str, message: bytes) -> bool:
+        """Tell whether a call of the session `tag` waits here for an answer, or is here to be cancelled."""
+        return self._links.awaits(tag, message)
+
+    async def hear(self, tag: str, message: bytes) -> None:
+        """Take what the client of a session said elsewhere; nothing happens where it is not here."""
+        await self._links.hear(tag, message)
+
     async def runs_tasks(self, headers: Headers) -> bool:
         """Tell whether a stateless upstream has the tasks extension itself; false for any other."""
         return await self.era(headers) == "stateless" and self._probe.runs_tasks

@@ -102,6 +102,13 @@ class StatelessChannel:
             elif one.method == "notifications/cancelled":
                 await self._cancel(one.params, headers)
 
+    def awaits(self, one: Envelope) -> bool:
+        """Tell whether a call waits for this answer, or is there to be cancelled."""
+        if one.kind == "response":
+            ident = key(one.id) or b""
+            return any(ident in call.questions for call in self._calls.values())
+        return key(bytes(members(one.params).get("requestId") or b"")) in self._calls
+
     async def close(self) -> None:
         """Do nothing: the upstream keeps no session."""
 

@@ -93,6 +93,14 @@ class Crossing(Protocol):
         """
         ...
 
+    def awaits(self, tag: str, message: bytes) -> bool:
+        """Tell whether a call of the session `tag` waits here for an answer, or is here to be cancelled."""
+        ...
+
+    async def hear(self, tag: str, message: bytes) -> None:
+        """Take what the client of a session said elsewhere; nothing happens where it is not here."""
+        ...
+
     async def runs_tasks(self, headers: Headers) -> bool:
         """Tell whether a stateless upstream has the tasks extension itself; false for any other."""
         ...

@@ -133,6 +133,10 @@ class StatelessLink:
             else:
                 await self._channel.send(one.raw, headers)
 
+    def awaits(self, message: bytes) -> bool:
+        """Tell whether a call waits for this answer, or is there to be cancelled."""
+        return self._channel.awaits(peek(message))
+
     async def listen(self) -> AsyncGenerator[bytes, None]:
         """Yield what changes at the upstream; a newer listener ends the older one."""
         reader = self._loose.enter()

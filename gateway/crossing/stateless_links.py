@@ -140,6 +140,17 @@ class StatelessLinks:
         link.carried = lambda: child.alive
         return link, response(one.id, initialized(answer.result, _version(one)))
 
+    def awaits(self, tag: str, message: bytes) -> bool:
+        """Tell whether a call of a link waits for an answer, or is there to be cancelled."""
+        link = self._links.get(tag)
+        return link is not None and link.alive and link.awaits(message)
+
+    async def hear(self, tag: str, message: bytes) -> None:
+        """Take an answer or a cancellation that came elsewhere, where there is a link for it."""
+        link = self._links.get(tag)
+        if link is not None and link.alive and link.awaits(message):
+            await link.send(message, link.headers)
+
     async def drop(self, tag: str) -> None:
         """End a link, whether it lives or not."""
         link = self._links.pop(tag, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from gateway.aio.spawn import Crew
@@ -23,7 +23,8 @@ class Commands:
     """Carries out the commands that come on the bus.
 
     `running` are the calls of this replica, `of_session` those of one session, and
-    `on_session_ended` hears of sessions that were ended on another replica. `calls` owns what
+    `on_session_ended` hears of sessions that were ended on another replica, `on_said` what their clients
+    said there. `calls` owns what
     concerns a call, and ends before `tidying` does.
     """
 
@@ -38,6 +39,7 @@ class Commands:
         running: Callable[[TaskKey], Running | None],
         of_session: OfSession,
         on_session_ended: Callable[[str], None],
+        on_said: Callable[[str, bytes], Awaitable[None]],
         calls: Crew,
         tidying: Crew,
     ) -> None:
@@ -49,6 +51,7 @@ class Commands:
         self._running = running
         self._of_session = of_session
         self._on_session_ended = on_session_ended
+        self._on_said = on_said
         self._calls = calls
         self._tidying = tidying
 
@@ -71,10 +74,18 @@ class Commands:
                     self._waits.stop_here(command.session, command.message)
                 case "ended" if command.sender != self._replica:
                     self._on_session_ended(command.session)
+                case "said" if command.sender != self._replica:
+                    self._calls.spawn(self._hear(command), "said")
                 case "cancel" | "answer" | "attend" | "unattend":
                     self._obey_call(command)
                 case _:
                     continue
+
+    async def _hear(self, command: Command) -> None:
+        try:
+            await self._on_said(command.session, command.message)
+        except UpstreamLost as lost:
+            _log.warning("a client's word did not reach the upstream: %s", lost)
 
     def _sought(self, command: Command) -> None:
         """Another replica has the stream of a session now: what waits for an answer goes there."""

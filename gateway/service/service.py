@@ -74,10 +74,12 @@ class TaskService:
             running=self._running.get,
             of_session=self._of_session,
             on_session_ended=self._session_ended_elsewhere,
+            on_said=self._said_elsewhere,
             calls=self._crew,
             tidying=self._tidying,
         )
         self.on_session_ended: Callable[[str], None] = lambda _: None
+        self.on_said: Callable[[str, bytes], Awaitable[None]] | None = None
         self._closers: dict[str, Closer] = {}
         self.draining = False
 
@@ -307,6 +309,12 @@ class TaskService:
                 Command("ended", TaskKey(Scope("", ""), ""), b"", session, self.replica)
             )
 
+    async def tell_said(self, session: str, message: bytes) -> None:
+        """Tell the other replicas what a client said for a plain call that is not here; best effort."""
+        with suppress(StoreAway):
+            command = Command("said", TaskKey(Scope("", ""), ""), message, session, self.replica)
+            await self._bus.send_all(command)
+
     async def end_session(self, session: str, close: Closer) -> None:
         """Call `close` when the last running task of a session has ended; at once where none runs."""
         if self._of_session(session):
@@ -317,6 +325,10 @@ class TaskService:
     async def obey(self) -> None:
         """Carry out what other replicas ask of this one, for ever."""
         await self._commands.obey()
+
+    async def _said_elsewhere(self, session: str, message: bytes) -> None:
+        if self.on_said is not None:
+            await self.on_said(session, message)
 
     def _session_ended_elsewhere(self, session: str) -> None:
         here = self._of_session(session)

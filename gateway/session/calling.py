@@ -13,7 +13,7 @@ from gateway.protocol.codes import METHOD_NOT_FOUND
 from gateway.protocol.envelope import Envelope, refusal_response
 from gateway.protocol.eras import TASKS_IN_CORE
 from gateway.protocol.errors import Refusal, UpstreamLost
-from gateway.protocol.headers import to_upstream
+from gateway.protocol.headers import Headers, to_upstream
 from gateway.session.begin import Beginning
 from gateway.session.exchange import Outbound, Stream, Wire
 from gateway.session.own import OwnTasks
@@ -32,7 +32,7 @@ class Calling:
     def __init__(self, beginning: Beginning, own: OwnTasks) -> None:
         self._beginning = beginning
         self._own = own
-        self._calls: dict[tuple[str, bytes], Channel] = {}
+        self._calls: dict[tuple[str, bytes], tuple[Channel, Headers]] = {}
 
     async def take(self, visit: Visit) -> Outbound:
         """Answer a call; raise `Refusal` where it must be, or must not be, a task."""
@@ -71,34 +71,36 @@ class Calling:
         finally:
             visit.served.called(visit.request.method, "ok", time.monotonic() - began)
 
-    async def cancel(self, visit: Visit, request_id: bytes) -> bool:
+    async def cancel(self, tag: str, request_id: bytes, message: bytes) -> bool:
         """Cancel a call that is driven here, after its client's word; tell whether there is such a one."""
-        channel = self._calls.pop((visit.tag, request_id), None)
-        if channel is None:
+        found = self._calls.pop((tag, request_id), None)
+        if found is None:
             return False
-        await channel.send(visit.request.raw, to_upstream(visit.inbound.headers))
+        channel, headers = found
+        await channel.send(message, headers)
         return True
 
     async def _driven(self, visit: Visit, channel: Channel) -> Outbound:
         """Answer with what a channel yields; on a pipe, where nothing may be waited for, when it comes."""
         name = (visit.tag, visit.request.id or b"")
-        self._calls[name] = channel
+        self._calls[name] = driven = channel, to_upstream(visit.inbound.headers)
         if len(self._calls) > _CALLS:
             del self._calls[next(iter(self._calls))]
-        exchange = self._until_answered(name, channel, visit)
+        exchange = self._until_answered(name, driven, visit.request)
         if visit.pipe is not None:
             return Stream(await begun(_streamed(exchange, visit.request)))
         return await first_decides(exchange, visit.request, visit.inbound)
 
     async def _until_answered(
-        self, name: tuple[str, bytes], channel: Channel, visit: Visit
+        self, name: tuple[str, bytes], driven: tuple[Channel, Headers], request: Envelope
     ) -> AsyncGenerator[bytes, None]:
-        exchange = channel.exchange(visit.request.raw, to_upstream(visit.inbound.headers))
+        channel, headers = driven
+        exchange = channel.exchange(request.raw, headers)
         async with aclosing(exchange):
             async for message in exchange:
                 yield message
         # One whose client has left goes on, and can be cancelled yet (I11).
-        if self._calls.get(name) is channel:
+        if self._calls.get(name) is driven:
             del self._calls[name]
 
 

@@ -21,6 +21,7 @@ from gateway.session.batch import take_batch
 from gateway.session.book import SessionBook, session_unknown
 from gateway.session.calling import Calling
 from gateway.session.exchange import Answer, Inbound, Outbound, Relay
+from gateway.session.hearing import Hearing
 from gateway.session.listening import Listening
 from gateway.session.names import Names
 from gateway.session.opening import Opening
@@ -45,6 +46,7 @@ class Rooms(msgspec.Struct, frozen=True):
     opening: Opening
     names: Names
     calling: Calling
+    hearing: Hearing
     desk: Desk
     stateless: Stateless
     listening: Listening
@@ -146,8 +148,10 @@ class Router:
 
     async def _route(self, visit: Visit, envelope: Envelope) -> Outbound:
         if envelope.kind == "response":
-            relayed = is_relay_id(envelope.id)
-            return await (self._rooms.desk.take_answer(visit, envelope) if relayed else pass_on(visit))
+            if is_relay_id(envelope.id):
+                return await self._rooms.desk.take_answer(visit, envelope)
+            elsewhere = await self._rooms.hearing.answer(visit, envelope)
+            return Answer(202) if elsewhere else await pass_on(visit)
         if envelope.method == "initialize" and envelope.kind == "request" and visit.pipe is None:
             self._rooms.book.admit()
             visit.session = None
@@ -184,7 +188,7 @@ class Router:
             waited_for = bytes(members(envelope.params).get("requestId") or b"")
             if self._rooms.desk.stop_waiting(visit, waited_for):
                 return Answer(202)
-            if await self._rooms.calling.cancel(visit, waited_for):
+            if await self._rooms.hearing.cancel(visit, envelope):
                 return Answer(202)
         # Without a session request ids of different clients are not told apart.
         asker = visit.scope if visit.session is not None else None

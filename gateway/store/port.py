@@ -41,7 +41,7 @@ class Full(msgspec.Struct, frozen=True):
 
 
 CommandKind = Literal[
-    "cancel", "answer", "attend", "unattend", "offer", "status", "seek", "left", "unwait", "ended"
+    "cancel", "answer", "attend", "unattend", "offer", "status", "seek", "left", "unwait", "ended", "said"
 ]
 
 
@@ -54,8 +54,8 @@ class Command(msgspec.Struct, frozen=True):
     whoever has the stream of `session`: `offer` (`message` is a server request that waits for an answer,
     or a notification) and `status` (the task has another status). To all:
     `seek` (the sender has opened the stream of `session`), `left` (it has it no more), `unwait` (the
-    client of `session` has cancelled the request whose id is `message`) and `ended` (its client has ended
-    it).
+    client of `session` has cancelled the request whose id is `message`), `ended` (its client has ended
+    it) and `said` (its client has said `message` for a plain call that the sender does not have).
     """
 
     kind: CommandKind

@@ -45,7 +45,8 @@ async def replicas(
     """Serve the stateless upstreams by two replicas."""
     place = tmp_path_factory.mktemp("replicas")
     config, seen = upstreams(modern, place)
-    gateways = [Gateway(configuration(config, redis_url), place) for _ in range(2)]
+    both = configuration(config, redis_url)
+    gateways = [Gateway(both, place) for _ in range(2)]
     for gateway in gateways:
         await asyncio.to_thread(gateway.wait)
     yield Bridge(gateways, seen)

@@ -291,3 +291,15 @@ async def test_I6_an_answer_may_come_to_another_replica(replicas: Bridge) -> Non
         asked = (await client.asked("elicitation/create")).message
         await other.answer(asked, accept(name="Ada"))
         assert json.loads(words((await calling)["result"])) == {"name": accept(name="Ada")}
+
+
+async def test_I6_a_cancellation_may_come_to_another_replica(replicas: Bridge) -> None:
+    key, seen = new_key(), replicas.seen("modern")
+    async with replicas.client_b("modern") as client:
+        other = client.twin(replicas.url("modern", 1))
+        params: Json = {"name": "never", "arguments": {"key": key}}
+        calling = asyncio.create_task(client.ask("tools/call", params, ident="stop"))
+        await seen.until(lambda: seen.asked("tools/call", key=key))
+        await other.notify("notifications/cancelled", {"requestId": "stop"})
+        await seen.until(lambda: seen.cancelled(key=key))
+        assert "error" in await calling

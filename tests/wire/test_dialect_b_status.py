@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from tests.wire.answers import WAIT
 from tests.wire.scripted_upstream import Call, text
 from tests.wire.seed_client import new_id
-from tests.wire.tasks_b_client import RELATED, Json, TasksB, accept, always, check_task, related_to
+from tests.wire.tasks_b_client import RELATED, Json, TasksB, accept, check_task, related_to
 from tests.wire.tasks_b_world import Place, credential
 
 pytest_plugins = ["tests.wire.tasks_b_fixtures"]
@@ -41,16 +44,30 @@ async def hears_status(client: TasksB, task: str, status: str) -> Json:
     return found.message
 
 
+async def listens(place: Place, client: TasksB, replica: int) -> None:
+    """Open the GET stream, and have the replica that runs tasks know of it."""
+    await client.twin(place.url(replica=replica)).listen()
+    async with asyncio.timeout(WAIT):
+        while True:
+            task, call = await running(place, client)
+            call.finish()
+            await client.reach(task, "completed")
+            if told(client, task):
+                return
+
+
 @pytest.mark.parametrize("replica", [0, 1])
 async def test_changes_of_status_are_told(place: Place, client: TasksB, replica: int) -> None:
-    client.responder = always(accept(name="Ada"))
-    await client.twin(place.url(replica=replica)).listen()
-    # The first change is told to a stream that the other replica has heard of.
+    await listens(place, client, replica)
     task, call = await running(place, client)
-    await call.ask().answered()
+    question = call.ask()
+    messages = [await hears_status(client, task, "input_required")]
+    await client.answer((await client.asked("elicitation/create")).message, accept(name="Ada"))
+    await question.answered()
+    messages.append(await hears_status(client, task, "working"))
     call.finish(text("done"))
-    for status in ("input_required", "working", "completed"):
-        message = await hears_status(client, task, status)
+    messages.append(await hears_status(client, task, "completed"))
+    for message in messages:
         assert RELATED not in message["params"].get("_meta", {})
         check_task(message["params"])
     assert (await client.get(task))["result"] == told(client, task)[-1]
@@ -60,7 +77,7 @@ async def test_changes_of_status_are_told(place: Place, client: TasksB, replica:
 @pytest.mark.parametrize("replica", [0, 1])
 async def test_every_kind_of_end_is_told_once(place: Place, client: TasksB, replica: int) -> None:
     there = client.twin(place.url(replica=replica))
-    await there.listen()
+    await listens(place, client, replica)
     failed, call = await running(place, client)
     call.refuse(-32050, "API rate limit exceeded")
     message = await hears_status(client, failed, "failed")
@@ -81,7 +98,7 @@ async def test_every_kind_of_end_is_told_once(place: Place, client: TasksB, repl
 async def test_progress_goes_on_under_the_original_token(
     place: Place, client: TasksB, replica: int, token: str | int
 ) -> None:
-    await client.twin(place.url(replica=replica)).listen()
+    await listens(place, client, replica)
     task, call = await running(place, client, {"progressToken": token})
     for number in (1, 2, 3):
         params = {"progressToken": call.meta["progressToken"], "progress": number, "total": 3}

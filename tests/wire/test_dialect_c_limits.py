@@ -11,7 +11,7 @@ import pytest_asyncio
 from tests.wire.answers import Json
 from tests.wire.era_upstream import EraUpstream
 from tests.wire.era_world import Eras, configuration, deployed, meanwhile, new_key
-from tests.wire.scripted_upstream import text, tool
+from tests.wire.scripted_upstream import Call, text, tool
 from tests.wire.stateless_client import Stateless
 
 pytest_plugins = ["tests.wire.era_fixtures"]
@@ -97,7 +97,9 @@ async def test_I10_creating_too_often_is_refused_or_inline(tight: Eras, cramped:
         key = new_key()
         reply = await cramped.ask("tools/call", tool(key, "must"))
         (await tight.upstream.called(key)).finish()
-        await cramped.listen({"taskIds": [reply.task_id]}).__aenter__()
+        async with cramped.listen({"taskIds": [reply.task_id]}) as changes:
+            while (change := await changes.next()) and change["params"]["status"] != "completed":
+                pass
     late = new_key()
     reply = await cramped.ask("tools/call", tool(late, "must"))
     assert reply.refusal[:2] == (429, -32603)
@@ -132,3 +134,25 @@ async def test_I10_more_questions_than_a_task_may_have_are_refused_to_the_upstre
     assert "pending_requests" in (await questions[2].answered())["error"]["message"]
     assert len((await cramped.reach(made.task_id, "input_required"))["inputRequests"]) == 2
     await cramped.cancel(made.task_id)
+
+
+async def test_I10_more_held_calls_than_a_scope_may_have(tight: Eras, cramped: Stateless) -> None:
+    calls: list[Call] = []
+    for number in range(3):
+        key = new_key()
+        async with meanwhile(cramped.ask("tools/call", tool(key, "plain"))) as asking:
+            calls.append(await tight.upstream.called(key))
+            calls[-1].ask()
+            reply = await asking
+        if number < 2:
+            assert reply.result["resultType"] == "input_required"
+        else:
+            assert reply.refusal[:2] == (429, -32603)
+            await calls[-1].cancelled()
+    # Calls that ask nothing are not held, and not counted.
+    key = new_key()
+    async with meanwhile(cramped.ask("tools/call", tool(key, "plain"))) as asking:
+        (await tight.upstream.called(key)).finish(text("plain"))
+        assert (await asking).text == "plain"
+    for call in calls[:2]:
+        call.finish()

@@ -106,6 +106,31 @@ async def test_a_task_belongs_to_its_upstream(eras: Eras) -> None:
         call.finish()
 
 
+async def test_a_trusted_header_names_the_principal_whatever_the_credential(
+    era_upstream: EraUpstream, tmp_path: Path
+) -> None:
+    config = configuration(era_upstream, "memory://", identity={"header": "X-User"})
+    async with deployed(era_upstream, config, tmp_path) as eras, eras.client("Bearer old") as one:
+        key = new_key()
+        made = await one.ask("tools/call", tool(key, "work"), headers={"X-User": "ada"})
+        call = await era_upstream.called(key)
+        async with eras.client("Bearer renewed") as two:
+            about = {"taskId": made.task_id}
+            reply = await two.ask("tasks/get", about, headers={"X-User": "ada"})
+            assert reply.result["status"] == "working"
+            for user in ("eve", None):
+                reply = await two.ask("tasks/get", about, headers={"X-User": user})
+                assert reply.refusal == NOT_FOUND
+                other = new_key()
+                asked = one.ask("tools/call", tool(other, "plain"), headers={"X-User": user})
+                async with meanwhile(asked) as asking:
+                    theirs = await era_upstream.called(other)
+                    assert theirs.session != call.session
+                    theirs.finish()
+                    await asking
+        call.finish()
+
+
 @pytest.mark.parametrize("ident", ["x", "../../x", "a" * 100_000, "\0", "{}", "*", "é" * 40])
 async def test_any_string_may_be_asked_for(caller: Stateless, ident: str) -> None:
     # A header cannot carry the longest of them; nor must it.

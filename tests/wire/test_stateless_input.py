@@ -334,3 +334,21 @@ async def test_the_names_that_the_upstream_gave_its_questions_are_the_keys(
         reply = await asking
     assert list(reply.result["inputRequests"]) == [question.ident]
     call.finish()
+
+
+@pytest.mark.parametrize(("answer", "good"), [(accept(name="Ada"), True), ({"roots": []}, False)])
+async def test_an_answer_that_came_with_the_request_itself_serves_at_once(
+    eras: Eras, caller: Stateless, answer: Json, good: bool
+) -> None:
+    key = new_key()
+    params = {**tool(key, "plain"), "inputResponses": {"the-name": answer}}
+    async with meanwhile(caller.ask("tools/call", params)) as asking:
+        call = await eras.upstream.called(key)
+        call.say({"jsonrpc": "2.0", "id": "the-name", "method": "elicitation/create", "params": ELICIT})
+        if not good:
+            assert (await asking).refusal[:2] == (200, -32602)
+            await call.cancelled()
+            return
+        await eras.upstream.hears(lambda m: m.get("result") == answer, call.session)
+        call.finish(text("no round at all"))
+        assert (await asking).text == "no round at all"

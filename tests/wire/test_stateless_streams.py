@@ -264,3 +264,29 @@ async def test_the_events_of_an_upstream_of_the_same_era_come_as_they_are(eras: 
             "notifications/message",
         ]
         assert reply.text == "native"
+
+
+async def test_a_question_after_progress_ends_the_stream(eras: Eras, caller: Stateless) -> None:
+    key = new_key()
+    async with meanwhile(caller.call("plain", {"key": key}, progress=1)) as asking:
+        call = await eras.upstream.called(key)
+        progress(call, 1)
+        call.ask()
+        reply = await asking
+    assert [note["method"] for note in reply.notifications] == ["notifications/progress"]
+    assert reply.result["resultType"] == "input_required"
+    assert not call.is_cancelled
+    call.finish()
+
+
+async def test_a_refusal_after_progress_is_the_last_message_of_the_stream(eras: Eras) -> None:
+    async with eras.client(capabilities={}) as caller:
+        key = new_key()
+        async with meanwhile(caller.call("plain", {"key": key}, progress=1)) as asking:
+            call = await eras.upstream.called(key)
+            progress(call, 1)
+            call.ask()
+            reply = await asking
+        assert reply.notifications
+        assert reply.refusal[:2] == (200, -32021)
+        await call.cancelled()
