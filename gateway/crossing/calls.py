@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from gateway.crossing.held import HeldSession
+from gateway.crossing.held import Forgotten, HeldSession
 from gateway.crossing.keys import may_be_asked
 from gateway.crossing.pool import HeldSessions
 from gateway.crossing.port import Caller
@@ -45,11 +45,9 @@ class HeldChannel:
             session = self._session = await self._pool.take(self._caller, headers, self, self._session)
             try:
                 async with aclosing(self._once(session, request, headers, again)) as coming:
-                    first = True
                     async for one in coming:
-                        if one is None or (first and again and session.lost and one.error is not None):
+                        if one is None:
                             break
-                        first = False
                         yield _named(one, request.id)
                     else:
                         return
@@ -89,6 +87,8 @@ class HeldChannel:
                 async for one in coming:
                     began = True
                     yield one
+        except Forgotten as forgotten:
+            yield None if again else forgotten.answer
         except UpstreamLost as lost:
             if began or not again or not session.carrier.unrun(lost):
                 raise

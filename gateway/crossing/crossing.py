@@ -112,6 +112,12 @@ class UpstreamCrossing:
         """Return a channel for one call."""
         return CrossingChannel(self, caller, drive=drive)
 
+    async def relay(self, caller: Caller, message: bytes, headers: Headers) -> AsyncGenerator[bytes, None]:
+        """Send a request of the stateless era as it is to an upstream of that era; yield its messages."""
+        async with aclosing(self._stateless.relay(caller, message, headers)) as coming:
+            async for raw in coming:
+                yield raw
+
     async def listen(self, caller: Caller, wanted: Wanted, headers: Headers) -> AsyncGenerator[bytes, None]:
         """Yield an empty message once the upstream listens, then its notifications of changes."""
         side = await self.side(headers)

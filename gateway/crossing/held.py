@@ -36,7 +36,16 @@ _log = logging.getLogger("gateway.crossing")
 
 _PING: Final = "ping"
 _HEARD_SECONDS: Final = 1.0
+_ASK_SECONDS: Final = 10.0
 _NOBODY: Final = dump({"code": INTERNAL_ERROR, "message": "No call is in flight that could be asked"})
+
+
+class Forgotten(UpstreamLost):
+    """The upstream answered a call with an error response, `answer`, that says that it knows no session."""
+
+    def __init__(self, answer: Envelope) -> None:
+        super().__init__(UNKNOWN_SESSION, status=404)
+        self.answer = answer
 
 
 class HeldSession:
@@ -120,8 +129,8 @@ class HeldSession:
         """Send a request under an id from `next_ident`; yield what its caller should see.
 
         `level` is the least level of log messages to be yielded, `None` for none; with `asks` what
-        comes beside all calls may be yielded too. Raises `UpstreamLost`; where that or the response
-        says that the session is gone, `lost` is true.
+        comes beside all calls may be yielded too. Raises `UpstreamLost`, and `Forgotten` where the
+        response says that the session is gone; `lost` is true then.
         """
         own = handshake_headers(headers, self.version) if headers else self._headers
         channel = self.carrier.channel(own)
@@ -137,6 +146,7 @@ class HeldSession:
                         continue
                     if first and shown.kind == "response" and self.carrier.refused(channel, shown):
                         self.lose()
+                        raise Forgotten(shown)
                     first = False
                     yield shown
         except UpstreamLost as lost:
@@ -148,19 +158,28 @@ class HeldSession:
             self._leave(call, own)
 
     async def ask(self, method: str, params: bytes, headers: Headers) -> Envelope:
-        """Send a request of the gateway's own and return its response; raise `UpstreamLost`."""
+        """Send a request of the gateway's own and return its response; raise `UpstreamLost`.
+
+        Calls may wait for it: an upstream that does not answer is not waited for without end.
+        """
         ident = self.next_ident()
         own = handshake_headers(headers, self.version) if headers else self._headers
         answer: Envelope | None = None
         channel = self.carrier.channel(own)
         try:
-            async with aclosing(channel.exchange(build_request(ident, method, params), own)) as coming:
+            async with (
+                asyncio.timeout(_ASK_SECONDS),
+                aclosing(channel.exchange(build_request(ident, method, params), own)) as coming,
+            ):
                 async for raw in coming:
                     one = peek(raw)
                     if one.kind == "response":
                         answer = one
                     else:
                         self._place(one)
+        except TimeoutError:
+            words = f"the upstream did not answer {method} within {_ASK_SECONDS:g} s"
+            raise UpstreamLost(words) from None
         except UpstreamLost as lost:
             if self.carrier.forgot(lost):
                 self.lose()

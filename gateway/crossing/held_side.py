@@ -16,7 +16,7 @@ from gateway.crossing.port import Caller, Wanted
 from gateway.crossing.tools import FORBIDDEN, FRESH, Tool, ToolList, tools_over
 from gateway.crossing.watching import Watching
 from gateway.protocol.envelope import Envelope
-from gateway.protocol.errors import GatewayError
+from gateway.protocol.errors import GatewayError, UpstreamLost
 from gateway.protocol.headers import Headers
 from gateway.upstream.port import Channel
 
@@ -68,10 +68,17 @@ class HeldSide:
         """Return what the upstream's own list says of a tool."""
         if not (await self._pool.shared(caller, headers)).runs_tasks:
             return FORBIDDEN
-        return (await self._tool(caller, tool, headers)).support
+        try:
+            return (await self._tool(caller, tool, headers)).support
+        except GatewayError as wrong:
+            _log.info("the tools of an upstream are not known: %s", wrong)
+            return FORBIDDEN
 
     async def tool_schema(self, caller: Caller, tool: str, headers: Headers) -> bytes | None:
         """Return a tool's raw input schema where it mirrors arguments in headers, as far as is known."""
+        found = self._tools.fresh(tool)
+        if found is not None:
+            return found.schema
         if self._clock.monotonic() < self._unlisted_until:
             return None
         try:
@@ -86,7 +93,12 @@ class HeldSide:
         await self._pool.close()
 
     async def _tool(self, caller: Caller, tool: str, headers: Headers) -> Tool:
-        return await self._tools.of(tool, lambda: tools_over(HeldChannel(self._pool, caller), headers))
+        async def fetch() -> dict[str, Tool]:
+            if self._clock.monotonic() < self._unlisted_until:
+                raise UpstreamLost("the upstream did not list its tools a moment ago")
+            return await tools_over(HeldChannel(self._pool, caller), headers)
+
+        return await self._tools.of(tool, self._pool.key(caller, headers), fetch)
 
     def _changed(self, one: Envelope) -> None:
         if one.method == TOOLS_CHANGED:

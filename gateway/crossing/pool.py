@@ -130,7 +130,7 @@ class HeldSessions:
 
         Raises what `borrowed` raises.
         """
-        shelf = self._shelves.get(self._key(caller, headers))
+        shelf = self._shelves.get(self.key(caller, headers))
         found = None if shelf is None else shelf.any()
         if found is None:
             async with self.borrowed(caller, headers, object()) as found:
@@ -151,13 +151,13 @@ class HeldSessions:
     def _shelf(self, caller: Caller, headers: Headers) -> Shelf:
         if self._closed:
             raise UpstreamLost(_STOPPING, sent=False)
-        key = self._key(caller, headers)
+        key = self.key(caller, headers)
         shelf = self._shelves.get(key)
         if shelf is None:
             shelf = self._shelves[key] = Shelf(key, caller)
         return shelf
 
-    def _key(self, caller: Caller, headers: Headers) -> bytes:
+    def key(self, caller: Caller, headers: Headers) -> bytes:
         """Return the name of a caller's sessions; each request asks for it more than once."""
         last = self._last
         if last is not None and last[0] is caller and last[1] is headers:

@@ -82,6 +82,13 @@ class Crossing(Protocol):
         """
         ...
 
+    def relay(self, caller: Caller, message: bytes, headers: Headers) -> AsyncGenerator[bytes, None]:
+        """Send a request of the stateless era as it is to an upstream of that era; yield its messages.
+
+        These are as the upstream said them. Closing the generator early cancels the request.
+        """
+        ...
+
     def listen(self, caller: Caller, wanted: Wanted, headers: Headers) -> AsyncGenerator[bytes, None]:
         """Yield an empty message once the upstream listens, then its notifications of changes."""
         ...

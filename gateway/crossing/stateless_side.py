@@ -70,6 +70,10 @@ class StatelessSide:
         """Return a channel for one call."""
         return StatelessChannel(self._road(caller), caller, self._clock, self._crew, drive=drive)
 
+    def relay(self, caller: Caller, message: bytes, headers: Headers) -> AsyncGenerator[bytes, None]:
+        """Send a request as it is and yield its messages as they are."""
+        return self._road(caller).ask(message, headers)
+
     async def listen(self, caller: Caller, wanted: Wanted, headers: Headers) -> AsyncGenerator[bytes, None]:
         """Yield an empty message once the upstream acknowledged, then what it tells of."""
         road = self._road(caller)

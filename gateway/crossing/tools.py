@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -26,6 +27,7 @@ FORBIDDEN: Final = "forbidden"
 _SUPPORTS: Final = (FORBIDDEN, "optional", "required")
 _PAGES: Final = 100
 FRESH: Final = 60.0
+_LIST_SECONDS: Final = 10.0
 _IDENT: Final = "gateway-tools-%d"
 
 
@@ -47,16 +49,16 @@ def runs_tasks(result: bytes) -> bool:
 
 
 async def tool_support_over(channel: Channel, headers: Headers) -> dict[str, str]:
-    """Return the `taskSupport` of each tool that a session lists, but of those that say `forbidden`.
+    """Return the `taskSupport` of each tool that a session lists.
 
     Raises `UpstreamLost` where the list cannot be had.
     """
     found = await tools_over(channel, headers)
-    return {name: tool.support for name, tool in found.items() if tool.support != FORBIDDEN}
+    return {name: tool.support for name, tool in found.items()}
 
 
 async def tools_over(channel: Channel, headers: Headers) -> dict[str, Tool]:
-    """Return the tools that a session lists, but for those of which there is nothing to know.
+    """Return the tools that a session lists.
 
     Raises `UpstreamLost` where the list cannot be had.
     """
@@ -87,7 +89,7 @@ class ToolList:
         self._known: dict[str, Tool] = {}
         self._until = 0.0
         self._changes = 0
-        self._asking = asyncio.Lock()
+        self._asking = WeakValueDictionary[bytes, asyncio.Lock]()
 
     def __repr__(self) -> str:
         return f"<ToolList {len(self._known)} tools>"
@@ -97,16 +99,36 @@ class ToolList:
         self._until = 0.0
         self._changes += 1
 
-    async def of(self, tool: str, fetch: Callable[[], Awaitable[dict[str, Tool]]]) -> Tool:
-        """Return what is known of a tool; raise what `fetch` raises."""
-        if self._clock.monotonic() >= self._until:
-            async with self._asking:
-                if self._clock.monotonic() >= self._until:
-                    before = self._changes
-                    self._known = await fetch()
-                    if before == self._changes:
-                        self._until = self._clock.monotonic() + FRESH
-        return self._known.get(tool, _NOTHING)
+    def fresh(self, tool: str) -> Tool | None:
+        """Return what is known of a tool, `None` where nothing is known of any."""
+        return self._known.get(tool, _NOTHING) if self._clock.monotonic() < self._until else None
+
+    async def of(self, tool: str, caller: bytes, fetch: Callable[[], Awaitable[dict[str, Tool]]]) -> Tool:
+        """Return what is known of a tool; raise what `fetch` raises, and `UpstreamLost` after a time.
+
+        `caller` is whose list is fetched: nobody waits for the answer to another's request.
+        """
+        found = self.fresh(tool)
+        if found is not None:
+            return found
+        asking = self._asking.get(caller)
+        if asking is None:
+            asking = self._asking[caller] = asyncio.Lock()
+        async with asking:
+            found = self.fresh(tool)
+            return found or (await self._fetched(fetch)).get(tool, _NOTHING)
+
+    async def _fetched(self, fetch: Callable[[], Awaitable[dict[str, Tool]]]) -> dict[str, Tool]:
+        before = self._changes
+        try:
+            async with asyncio.timeout(_LIST_SECONDS):
+                known = await fetch()
+        except TimeoutError:
+            words = f"the upstream did not list its tools within {_LIST_SECONDS:g} s"
+            raise UpstreamLost(words) from None
+        if before == self._changes:
+            self._known, self._until = known, self._clock.monotonic() + FRESH
+        return known
 
 
 def _note(parts: dict[str, msgspec.Raw], found: dict[str, Tool]) -> None:
@@ -117,8 +139,8 @@ def _note(parts: dict[str, msgspec.Raw], found: dict[str, Tool]) -> None:
         support if support in _SUPPORTS else FORBIDDEN,
         schema if any(annotated(schema)) else None,
     )
-    if name is not None and tool != _NOTHING:
-        found[name] = tool
+    if name is not None:
+        found[name] = _NOTHING if tool == _NOTHING else tool
 
 
 async def _last(channel: Channel, coming: AsyncGenerator[bytes, None], headers: Headers) -> Envelope:

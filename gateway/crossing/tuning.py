@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from typing import Final
 
 from gateway.crossing.call import verbosity
 from gateway.crossing.held import HeldSession
@@ -14,8 +12,6 @@ from gateway.protocol.headers import Headers
 from gateway.protocol.splice import put_together
 
 _log = logging.getLogger("gateway.crossing")
-
-_SECONDS: Final = 10.0
 
 
 async def tune(session: HeldSession, level: str | None, headers: Headers) -> None:
@@ -33,9 +29,8 @@ async def tune(session: HeldSession, level: str | None, headers: Headers) -> Non
             return
         await session.heard()
         try:
-            async with asyncio.timeout(_SECONDS):
-                await session.ask("logging/setLevel", put_together({"level": dump(level)}), headers)
-        except (UpstreamLost, TimeoutError) as wrong:
+            await session.ask("logging/setLevel", put_together({"level": dump(level)}), headers)
+        except UpstreamLost as wrong:
             if session.lost:
                 raise
             _log.info("the upstream did not take a log level: %s", wrong)

@@ -43,6 +43,8 @@ _NAMED_BY: Final[Mapping[str, str]] = {
     "resources/read": "uri",
     **dict.fromkeys(_TASK_METHODS, "taskId"),
 }
+_MIRRORS: Final = frozenset({VERSION, "mcp-method", "mcp-name"})
+_PARAM: Final = "mcp-param-"
 _MAX_ECHO: Final = 100
 # A client says the same of itself on each request; what is longer is not remembered.
 _SHORT: Final = 2048
@@ -104,6 +106,20 @@ def read_meta(
         _short_capabilities(capabilities) if len(capabilities) <= _SHORT else _capabilities(capabilities)
     )
     return RequestMeta(version, capabilities, _info(found), _log_level(found), _token(found))
+
+
+def check_single(headers: Headers) -> None:
+    """Raise `Refusal` -32020, HTTP 400, where a header that mirrors the body comes more than once.
+
+    Who routes by headers may read another one than we do (2026-07-28 "Server Validation"; RFC 9110
+    section 5.3). Names are in lower case.
+    """
+    seen: set[str] = set()
+    for name, _ in headers:
+        if name in _MIRRORS or name.startswith(_PARAM):
+            if name in seen:
+                raise mirror.mismatch(f"the {mirror.shown(name)} header comes more than once")
+            seen.add(name)
 
 
 def check_headers(

@@ -76,7 +76,7 @@ class Early:
 
     async def messages(self) -> AsyncGenerator[call.Heard, None]:
         """Yield what is still to come, the response last."""
-        while not self._over:
+        while self._back or not self._over:
             heard = await self.next()
             if heard is not None:
                 yield heard

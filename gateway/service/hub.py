@@ -17,19 +17,20 @@ from gateway.tasks.model import Outcome, Task, TaskKey
 State = tuple[Task, Outcome | None]
 # A wake-up may be lost with its connection; the bus then rings every bell. This is for what expires.
 _LOOK_AGAIN_SECONDS: Final = 120.0
-_ROUND_SECONDS: Final = 5.0
+_ROUND_SECONDS: Final = 2.5
 _STORE_SECONDS: Final = 2.0
 
 
 class Bell:
     """Wakes one that waits."""
 
-    __slots__ = ("_poked", "_rung", "_waiter", "stopped")
+    __slots__ = ("_due", "_poked", "_rung", "_waiter", "stopped")
 
     def __init__(self) -> None:
         self._rung = False
         self._poked = False
         self._waiter: asyncio.Future[None] | None = None
+        self._due = 0.0
         self.stopped = False
 
     def ring(self) -> None:
@@ -53,19 +54,26 @@ class Bell:
         self.ring()
 
     async def rings(self, patience: float) -> bool:
-        """Wait for the bell; tell whether it rang within `patience` seconds."""
+        """Wait for the bell; tell whether it rang within `patience` seconds, or a round of the hub more."""
         if not self._rung:
-            # A timer that wakes is much cheaper than a time-out that cancels, and there may be many.
             loop = asyncio.get_running_loop()
             self._waiter = loop.create_future()
-            timer = loop.call_later(patience, self._wake)
+            self._due = loop.time() + patience
+            # Who has much patience is woken by the hub: a timer each would be most of what waiting costs.
+            timer = None if patience > _ROUND_SECONDS else loop.call_later(patience, self._wake)
             try:
                 await self._waiter
             finally:
-                timer.cancel()
                 self._waiter = None
+                if timer is not None:
+                    timer.cancel()
         rung, self._rung = self._rung, False
         return rung
+
+    def look_at(self, now: float) -> None:
+        """Wake the one that waits if that has lasted too long."""
+        if now >= self._due:
+            self._wake()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -173,13 +181,15 @@ class Hub:
             self._round = None
 
     def _go_round(self) -> None:
-        """Look again at what nobody has spoken of for long."""
+        """Look again at what nobody has spoken of for long; wake those who have waited for long."""
         loop = asyncio.get_running_loop()
         self._round = loop.call_later(_ROUND_SECONDS, self._go_round)
-        due = loop.time() - _LOOK_AGAIN_SECONDS
+        now = loop.time()
         for watch in self._watches.values():
-            if watch.read_at <= due:
+            if now >= watch.read_at + _LOOK_AGAIN_SECONDS:
                 self.look(watch)
+            for bell in watch.bells:
+                bell.look_at(now)
 
 
 def _same(one: State | None, other: State | None) -> bool:

@@ -16,6 +16,34 @@ from gateway.tasks.model import Task, TaskKey
 
 Find = Callable[[TaskKey], Running | None]
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+Tell = Callable[[Task, CommandKind], None]
+
+
+class _Attention:
+    """That somebody here reads a task: the call hears of it, or the replica that runs it."""
+
+    __slots__ = ("_replica", "_running", "_tell", "_told")
+
+    def __init__(self, running: Running | None, replica: str, tell: Tell) -> None:
+        self._running = running
+        self._replica = replica
+        self._tell = tell
+        self._told: Task | None = None
+        if running is not None:
+            running.asking.attend(replica)
+
+    def note(self, task: Task) -> None:
+        """Take note of who runs it."""
+        if self._running is None and self._told is None and not task.ended:
+            self._told = task
+            self._tell(task, "attend")
+
+    def end(self) -> None:
+        """Nobody reads it any more."""
+        if self._running is not None:
+            self._running.asking.unattend(self._replica)
+        elif self._told is not None:
+            self._tell(self._told, "unattend")
 
 
 class Readers:
@@ -56,10 +84,7 @@ class Readers:
         `None` says that nothing happened for `patience` seconds. Who brings the `bell` can stop it. Who
         cannot ask the client leaves server requests to others.
         """
-        running = self._find(key) if asks else None
-        told: Task | None = None
-        if running is not None:
-            running.asking.attend(self._replica)
+        attention = _Attention(self._find(key), self._replica, self._tell) if asks else None
         bell = Bell() if bell is None else bell
         watch, seen = self._hub.join(key, bell), 0
         try:
@@ -71,19 +96,15 @@ class Readers:
                 seen, state = watch.number, watch.state
                 if state is None:
                     return
-                ended = state[0].ended
-                if asks and running is None and told is None and not ended:
-                    told = state[0]
-                    self._tell(told, "attend")
+                if attention is not None:
+                    attention.note(state[0])
                 yield state
-                if ended:
+                if state[0].ended:
                     return
         finally:
             self._hub.leave(watch, bell)
-            if running is not None:
-                running.asking.unattend(self._replica)
-            elif told is not None:
-                self._tell(told, "unattend")
+            if attention is not None:
+                attention.end()
 
     def _tell(self, task: Task, kind: CommandKind) -> None:
         if task.owner != self._replica:

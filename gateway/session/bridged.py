@@ -45,6 +45,7 @@ from gateway.session.exchange import (
 from gateway.session.held import HeldCalls
 from gateway.session.infos import Infos
 from gateway.session.plain import forward, unavailable
+from gateway.session.relayed import relayed
 from gateway.session.streams import begun
 from gateway.tasks import call
 from gateway.tasks.inputs import CAPABILITIES, check_answer
@@ -90,6 +91,8 @@ class Bridged:
         """Answer a request that is never a task; as it came where the upstream is of the client's era."""
         if await self._native(asked):
             return await forward(asked.visit)
+        if await asked.visit.served.crossing.era(asked.headers) == "stateless":
+            return await decide(relayed(asked), asked)
         return await self._call(asked, None)
 
     async def call_tool(self, asked: Asked) -> Outbound:
@@ -103,14 +106,15 @@ class Bridged:
             raise missing_extension(TASKS_EXTENSION)
         may = policy.mode != "forbidden" and asked.declared
         await self._check_mirrored(asked)
-        if await self._native(asked) and not self._held.holds(asked):
+        # The retry of a call that is held here never begins another one (I3).
+        held = self._held.holds(asked)
+        if not held and await self._native(asked):
             if await asked.passes_tasks():
                 return await self._passed(asked)
             if not may:
                 return await forward(asked.visit)
-        if may and (
-            policy.mode == "required" or policy.max_concurrent is not None or not policy.inline_within
-        ):
+        at_once = policy.mode == "required" or policy.max_concurrent is not None or not policy.inline_within
+        if may and at_once and not held:
             made = await self._task_at_once(asked)
             if made is not None:
                 return answer_with(made)
@@ -229,7 +233,9 @@ class Bridged:
 
     async def _steps(self, talk: Talk) -> AsyncGenerator[Wire | bytes, None]:
         while True:
-            heard = None if talk.silent else await talk.early.next(self._seconds(talk.until))
+            # An upstream that never stops talking would never be found silent.
+            still = talk.silent or self._late(talk)
+            heard = None if still else await talk.early.next(self._seconds(talk.until))
             talk.silent = False
             if heard is not None and heard.kind == "ask":
                 if await self._answer(talk, heard):
@@ -248,7 +254,7 @@ class Bridged:
 
     async def _silence(self, talk: Talk) -> Wire | bytes:
         """The upstream has said nothing for a while: time for a task, or for a sign of life."""
-        if talk.until is None or self._clock.monotonic() < talk.until:
+        if not self._late(talk):
             return KEEP_ALIVE
         talk.ours, talk.until = False, None
         created = await self._become_task(talk)
@@ -270,6 +276,9 @@ class Bridged:
             case _:
                 pass
         return None
+
+    def _late(self, talk: Talk) -> bool:
+        return talk.until is not None and self._clock.monotonic() >= talk.until
 
     def _seconds(self, until: float | None) -> float:
         if until is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Final
 
 from gateway.aio.clock import Clock
@@ -60,7 +61,12 @@ class HeldCalls:
 
         `promised` says that the call may be answered with a task later on.
         """
-        for more in [heard, *await _more(early)]:
+        try:
+            coming = [heard, *await _more(early)]
+        except BaseException:
+            await early.let_go("the client has gone")
+            raise
+        for more in coming:
             early.put_back(more)
         within = asked.visit.served.answer_within
         making = Making(early.channel, early.message, asked.askable, early, not promised, within)
@@ -111,7 +117,7 @@ class HeldCalls:
         try:
             found = await asyncio.shield(work)
         except asyncio.CancelledError:
-            work.add_done_callback(self._take_back)
+            work.add_done_callback(partial(self._take_back, making.early))
             raise
         if isinstance(found, GatewayError):
             raise found
@@ -123,10 +129,12 @@ class HeldCalls:
         except GatewayError as wrong:
             return wrong
 
-    def _take_back(self, work: asyncio.Task[Running | GatewayError]) -> None:
+    def _take_back(self, early: Early | None, work: asyncio.Task[Running | GatewayError]) -> None:
         found = None if work.cancelled() or work.exception() is not None else work.result()
         if isinstance(found, Running):
             self._crew.spawn(self._give_up(found.task.key), "take back")
+        elif early is not None:
+            early.cancel("the client has gone")
 
     async def close(self) -> None:
         """Let go of everything."""

@@ -13,7 +13,7 @@ from gateway.protocol.envelope import dump, members, response
 from gateway.protocol.eras import SUPPORTED
 from gateway.protocol.errors import Refusal, StoreAway, UpstreamLost
 from gateway.protocol.headers import to_upstream
-from gateway.protocol.stateless import check_headers, read_meta
+from gateway.protocol.stateless import check_headers, check_single, read_meta
 from gateway.session.asked import Asked, in_its_codes
 from gateway.session.begin import store_away
 from gateway.session.bridged import Bridged
@@ -78,6 +78,7 @@ class Stateless:
             return Answer(202)
         params = members(request.params)
         if visit.inbound.verb == "POST":
+            check_single(visit.inbound.headers)
             check_headers(request, visit.inbound.header, params)
         meta = read_meta(request, SUPPORTED, params)
         if request.method in GONE:

@@ -23,10 +23,11 @@ AT_ONCE: Final = 8
 class Waiter:
     """One client that asks for the result of a task and hears nothing until the task ends."""
 
-    def __init__(self, target: Target, head: bytes, task: str) -> None:
+    def __init__(self, target: Target, head: bytes, number: int, task: str) -> None:
         loop = asyncio.get_running_loop()
         self._connection = Connection(target)
         self._head = head
+        self._number = number
         self._task = task
         self._heard: list[bytes] = []
         self._blocked: asyncio.Future[None] = loop.create_future()
@@ -38,7 +39,8 @@ class Waiter:
         self._connection.heard = self._hear
         self._connection.failed = self._fail
         self._connection.done = self._done
-        body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/result", "params": {"taskId": self._task}}
+        params = {"taskId": self._task}
+        body = {"jsonrpc": "2.0", "id": self._number, "method": "tasks/result", "params": params}
         self._connection.send(self._head, msgspec.json.encode(body))
         async with asyncio.timeout(LIMIT):
             await self._blocked
@@ -95,7 +97,11 @@ class Crowd:
 
         await _many(self._target, tasks, make)
         head = self._session.head(self._beside)
-        opened = [Waiter(self._beside, head, ident) for ident in islice(cycle(idents), waiters)]
+        first = len(self._waiters)
+        opened = [
+            Waiter(self._beside, head, number, ident)
+            for number, ident in enumerate(islice(cycle(idents), waiters), first)
+        ]
         self._waiters += opened
         left = iter(opened)
 
@@ -126,7 +132,7 @@ class Crowd:
         return str(answer["result"]["task"]["taskId"])
 
     async def _call(self, connection: Connection, tool: str, more: dict[str, Any]) -> Any:
-        params: dict[str, Any] = {"name": tool, "arguments": {}} | more
+        params: dict[str, Any] = {"name": tool, "arguments": {}, **more}
         body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         answer = await connection.ask(self._session.head(), msgspec.json.encode(body))
         message = msgspec.json.decode(answer.messages()[-1])

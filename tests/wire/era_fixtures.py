@@ -26,7 +26,9 @@ async def era_upstream() -> AsyncIterator[EraUpstream]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def alone(era_upstream: EraUpstream, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Eras]:
+async def era_alone(
+    era_upstream: EraUpstream, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Eras]:
     """Serve by one replica that keeps all in its memory."""
     config = configuration(era_upstream, "memory://")
     async with deployed(era_upstream, config, tmp_path_factory.mktemp("alone")) as served:
@@ -34,7 +36,7 @@ async def alone(era_upstream: EraUpstream, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def replicas(
+async def era_replicas(
     era_upstream: EraUpstream, redis_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Eras]:
     """Serve by two replicas on Redis."""
@@ -43,9 +45,9 @@ async def replicas(
         yield served
 
 
-@pytest.fixture(scope="session", params=["alone", "replicas"])
+@pytest.fixture(scope="session", params=["era_alone", "era_replicas"], ids=["memory", "redis"])
 def eras(request: pytest.FixtureRequest) -> Eras:
-    """Serve on each store. Modules to whose tests the store is all one take `alone` in its place."""
+    """Serve on each store. Modules to whose tests the store is all one take `era_alone` in its place."""
     return request.getfixturevalue(request.param)
 
 

@@ -203,3 +203,14 @@ async def test_server_everything_asks_everybody_what_is_meant(native: Bridge) ->
 
     found = await asyncio.gather(as_c(), as_plain_c(), as_plain_b())
     assert all("programming" in text for text in found)
+
+
+async def test_a_plain_call_that_is_cancelled_cancels_the_upstreams_task(native: Bridge) -> None:
+    query: Json = {"name": "simulate-research-query", "arguments": {"topic": "python", "ambiguous": True}}
+    async with native.client_b("everything") as client:
+        calling = asyncio.create_task(client.ask("tools/call", query, ident="stop"))
+        await client.asked("elicitation/create")
+        await client.notify("notifications/cancelled", {"requestId": "stop"})
+        assert "error" in await calling
+        listed = await client.list()
+        assert [one["status"] for one in listed.values()] == ["cancelled"]

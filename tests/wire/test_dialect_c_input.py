@@ -58,9 +58,9 @@ async def test_a_question_is_shown_and_its_answer_reaches_the_upstream(
     assert (await caller.reach(task, "completed"))["result"]["content"] == text("thanks")["content"]
 
 
-async def test_an_answer_at_another_replica_reaches_the_upstream(replicas: Eras) -> None:
-    async with replicas.client() as here, replicas.twin(here) as there:
-        task, call = await begun(replicas, here)
+async def test_an_answer_at_another_replica_reaches_the_upstream(era_replicas: Eras) -> None:
+    async with era_replicas.client() as here, era_replicas.twin(here) as there:
+        task, call = await begun(era_replicas, here)
         question = call.ask()
         (key,) = await asks(there, task)
         await there.update(task, {key: accept(name="Ada")})

@@ -113,9 +113,9 @@ async def test_cancel_is_acknowledged_with_nothing_and_the_upstream_hears(
     await caller.reach(task, "cancelled")
 
 
-async def test_cancel_at_another_replica_reaches_the_upstream(replicas: Eras) -> None:
-    async with replicas.client() as here, replicas.twin(here) as there:
-        task, call = await begun(replicas, here)
+async def test_cancel_at_another_replica_reaches_the_upstream(era_replicas: Eras) -> None:
+    async with era_replicas.client() as here, era_replicas.twin(here) as there:
+        task, call = await begun(era_replicas, here)
         await there.cancel(task)
         await call.cancelled()
         await here.reach(task, "cancelled")

@@ -74,9 +74,9 @@ async def test_each_end_is_told_once(eras: Eras, caller: Stateless, status: str)
         assert (await change(changes, "completed"))["taskId"] == other
 
 
-async def test_a_change_on_another_replica_is_told(replicas: Eras) -> None:
-    async with replicas.client() as here, replicas.twin(here) as there:
-        task, call = await begun(replicas, here)
+async def test_a_change_on_another_replica_is_told(era_replicas: Eras) -> None:
+    async with era_replicas.client() as here, era_replicas.twin(here) as there:
+        task, call = await begun(era_replicas, here)
         async with there.listen({"taskIds": [task]}) as changes:
             call.ask()
             assert (await change(changes, "input_required"))["taskId"] == task

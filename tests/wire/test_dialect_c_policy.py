@@ -147,14 +147,14 @@ async def test_the_task_parameter_of_the_older_protocol_means_nothing(
     call.finish()
 
 
-async def test_I2_any_replica_knows_a_task_before_its_client_does(replicas: Eras) -> None:
-    async with replicas.client() as here, replicas.twin(here) as there:
+async def test_I2_any_replica_knows_a_task_before_its_client_does(era_replicas: Eras) -> None:
+    async with era_replicas.client() as here, era_replicas.twin(here) as there:
         for number in range(20):
             one, other = (here, there) if number % 2 else (there, here)
             key = new_key()
             reply = await one.ask("tools/call", tool(key, "work"))
             assert (await other.get(reply.task_id)).result["status"] == "working"
-            (await replicas.upstream.called(key)).finish()
+            (await era_replicas.upstream.called(key)).finish()
 
 
 async def test_a_call_that_waits_for_its_turn_is_a_task_that_works(eras: Eras, caller: Stateless) -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 
 import pytest
+from multidict import CIMultiDict
 
 from tests.wire.answers import Json
 from tests.wire.era_world import Eras, meanwhile, new_key
@@ -19,9 +20,9 @@ OLDER = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 
 
 @pytest.fixture(scope="session")
-def eras(alone: Eras) -> Eras:
+def eras(era_alone: Eras) -> Eras:
     """Serve on one store: nothing here is kept in it."""
-    return alone
+    return era_alone
 
 
 async def ends(eras: Eras, caller: Stateless, params: Json, headers: dict[str, str | None]) -> str:
@@ -241,3 +242,18 @@ async def test_a_client_need_not_name_itself(caller: Stateless) -> None:
     del message["params"]["_meta"][f"{META}clientInfo"]
     async with await caller.send(json.dumps(message).encode(), caller.fields(message), message) as answer:
         assert (await answer.response())["result"]["tools"]
+
+
+@pytest.mark.parametrize("name", ["MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"])
+@pytest.mark.parametrize("same", [True, False])
+async def test_a_header_that_comes_twice_is_refused(
+    eras: Eras, caller: Stateless, name: str, same: bool
+) -> None:
+    key = new_key()
+    message = caller.request("tools/call", tool(key, "plain"))
+    fields = CIMultiDict(caller.fields(message))
+    fields.add(name, fields[name] if same else "other")
+    async with await caller.send(json.dumps(message).encode(), fields, message) as answer:
+        response = await answer.response()
+    assert (answer.status, response["error"]["code"]) == (400, HEADER_MISMATCH)
+    assert key not in eras.upstream.calls

@@ -71,23 +71,23 @@ async def test_a_question_during_a_plain_call_is_a_round_trip(
 
 
 @pytest.mark.parametrize("method", REQUESTS)
-async def test_I6_the_retry_may_come_to_another_replica(replicas: Eras, method: str) -> None:
-    async with replicas.client() as here, replicas.twin(here) as there:
+async def test_I6_the_retry_may_come_to_another_replica(era_replicas: Eras, method: str) -> None:
+    async with era_replicas.client() as here, era_replicas.twin(here) as there:
         key = new_key()
-        call, reply = await asked(replicas, here, key, method)
+        call, reply = await asked(era_replicas, here, key, method)
         given, result = request(key, method)
         for round_ in range(2):
             answer = accept(name=str(round_))
             params = {**given, **retry(reply.result, {"elicitation/create": answer})}
             async with meanwhile((there, here)[round_].ask(method, params)) as again:
-                await replicas.upstream.hears(lambda m, a=answer: m.get("result") == a, call.session)
+                await era_replicas.upstream.hears(lambda m, a=answer: m.get("result") == a, call.session)
                 if round_ == 0:
                     call.ask()
                 else:
                     call.finish(result)
                 reply = await again
         assert reply.result["resultType"] == "complete"
-        assert len(replicas.upstream.calls[key]) == 1
+        assert len(era_replicas.upstream.calls[key]) == 1
 
 
 async def test_several_questions_at_once_are_one_round(eras: Eras, caller: Stateless) -> None:
@@ -266,18 +266,18 @@ async def test_a_call_that_may_be_a_task_is_a_task_after_its_input(eras: Eras, c
 
 @pytest.mark.parametrize("tasks", [True, False])
 async def test_a_call_that_takes_its_time_after_its_input_becomes_a_task_where_that_was_declared(
-    replicas: Eras, tasks: bool
+    era_replicas: Eras, tasks: bool
 ) -> None:
-    async with replicas.client() as here, replicas.twin(here) as there:
+    async with era_replicas.client() as here, era_replicas.twin(here) as there:
         key = new_key()
         given = tool(key, "unhurried")
         async with meanwhile(here.ask("tools/call", given)) as asking:
-            call = await replicas.upstream.called(key)
+            call = await era_replicas.upstream.called(key)
             call.ask()
             reply = await asking
         params = {**given, **retry(reply.result, {"elicitation/create": accept(name="Ada")})}
         async with meanwhile(there.ask("tools/call", params, tasks=tasks)) as again:
-            await replicas.upstream.hears(lambda m: m.get("result") == accept(name="Ada"), call.session)
+            await era_replicas.upstream.hears(lambda m: m.get("result") == accept(name="Ada"), call.session)
             if not tasks:
                 call.finish(text("the result"))
                 assert (await again).text == "the result"
@@ -291,7 +291,7 @@ async def test_a_call_that_takes_its_time_after_its_input_becomes_a_task_where_t
         call.finish(text("as a task"))
         task = await there.reach(made.task_id, "completed")
         assert task["result"]["content"] == text("as a task")["content"]
-        assert len(replicas.upstream.calls[key]) == 1
+        assert len(era_replicas.upstream.calls[key]) == 1
 
 
 async def test_a_second_question_beyond_the_capabilities_is_refused_to_the_upstream(eras: Eras) -> None:
@@ -352,3 +352,37 @@ async def test_an_answer_that_came_with_the_request_itself_serves_at_once(
         await eras.upstream.hears(lambda m: m.get("result") == answer, call.session)
         call.finish(text("no round at all"))
         assert (await asking).text == "no round at all"
+
+
+async def test_an_upstream_that_does_not_wait_for_the_answer_ends_the_call(
+    eras: Eras, caller: Stateless
+) -> None:
+    key = new_key()
+    async with meanwhile(
+        caller.call("plain", {"key": key}, inputs={"elicitation/create": accept()})
+    ) as asking:
+        call = await eras.upstream.called(key)
+        call.ask()
+        call.finish(text("never mind"))
+        assert (await asking).text == "never mind"
+    assert len(eras.upstream.calls[key]) == 1
+
+
+async def test_a_question_that_the_upstream_withdraws_is_asked_no_more(
+    eras: Eras, caller: Stateless
+) -> None:
+    key = new_key()
+    call, reply = await asked(eras, caller, key)
+    (name,) = reply.result["inputRequests"]
+    call.tell("notifications/cancelled", {"requestId": name})
+    other = call.ask("roots/list", {})
+    bare = {**tool(key, "plain"), "requestState": reply.result["requestState"]}
+    again = reply
+    while other.ident not in again.result["inputRequests"] or name in again.result["inputRequests"]:
+        again = await caller.ask("tools/call", bare)
+    late = {**bare, "inputResponses": {name: accept(name="late"), other.ident: ROOTS}}
+    async with meanwhile(caller.ask("tools/call", late)) as asking:
+        assert (await other.answered())["result"] == ROOTS
+        call.finish(text("roots alone"))
+        assert (await asking).text == "roots alone"
+    assert not [m for _, m in eras.upstream.heard if m.get("id") == name]

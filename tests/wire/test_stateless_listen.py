@@ -23,9 +23,9 @@ ALL: Json = {**dict.fromkeys(LISTS, True), "resourceSubscriptions": [URI]}
 
 
 @pytest.fixture(scope="session")
-def eras(alone: Eras) -> Eras:
+def eras(era_alone: Eras) -> Eras:
     """Serve on one store: nothing here is kept in it."""
-    return alone
+    return era_alone
 
 
 def session_of(eras: Eras, caller: Stateless) -> str:

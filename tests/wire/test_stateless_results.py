@@ -29,9 +29,9 @@ COMPLETE: Json = {
 
 
 @pytest.fixture(scope="session")
-def eras(alone: Eras) -> Eras:
+def eras(era_alone: Eras) -> Eras:
     """Serve on one store: nothing here is kept in it."""
-    return alone
+    return era_alone
 
 
 async def test_discovery_tells_what_the_upstream_said_of_itself(caller: Stateless) -> None:

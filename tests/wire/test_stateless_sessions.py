@@ -21,9 +21,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest.fixture(scope="session")
-def eras(alone: Eras) -> Eras:
+def eras(era_alone: Eras) -> Eras:
     """Serve on one store: nothing here is kept in it."""
-    return alone
+    return era_alone
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

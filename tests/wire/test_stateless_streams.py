@@ -19,9 +19,9 @@ LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "e
 
 
 @pytest.fixture(scope="session")
-def eras(alone: Eras) -> Eras:
+def eras(era_alone: Eras) -> Eras:
     """Serve on one store: nothing here is kept in it."""
-    return alone
+    return era_alone
 
 
 def progress(call: Call, done: float, **more: object) -> None:

@@ -27,9 +27,9 @@ GONE = [
 
 
 @pytest.fixture(scope="session")
-def eras(alone: Eras) -> Eras:
+def eras(era_alone: Eras) -> Eras:
     """Serve on one store: nothing here is kept in it."""
-    return alone
+    return era_alone
 
 
 @pytest.mark.parametrize("method", GONE)
@@ -154,13 +154,13 @@ async def test_both_eras_live_on_one_url(eras: Eras, caller: Stateless) -> None:
         assert "result" in await seed.ask("ping")
 
 
-async def test_I6_each_request_may_come_to_any_replica(replicas: Eras) -> None:
-    async with replicas.client() as here, replicas.twin(here) as there:
+async def test_I6_each_request_may_come_to_any_replica(era_replicas: Eras) -> None:
+    async with era_replicas.client() as here, era_replicas.twin(here) as there:
         for number in range(6):
             key = new_key()
             one = (here, there)[number % 2]
             async with meanwhile(one.ask("tools/call", tool(key, "plain"))) as asking:
-                (await replicas.upstream.called(key)).finish(text(str(number)))
+                (await era_replicas.upstream.called(key)).finish(text(str(number)))
                 assert (await asking).text == str(number)
 
 

@@ -111,16 +111,12 @@ async def test_a_signal_ends_all_children(log: Path, kind: signal.Signals) -> No
     assert not [pid for pid in started(seen) if lives(pid)]
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "words_of_it"),
-    [("no-such-server", 1, "the command was not found"), ("/no/such/server", 2, "there is no file")],
-)
-async def test_a_command_that_is_not_there_ends_the_front_at_once(
-    name: str, code: int, words_of_it: str
-) -> None:
+@pytest.mark.parametrize("name", ["no-such-server", "/no/such/server"])
+async def test_a_command_that_is_not_there_ends_the_front_at_once(name: str) -> None:
     async with EraPipe([*WRAP, name]) as pipe:
-        assert await pipe.ended() == code
-        assert words_of_it in pipe.said
+        assert await pipe.ended() == 2
+        assert "command" in pipe.said
+        assert name in pipe.said
         assert not pipe.seen
 
 

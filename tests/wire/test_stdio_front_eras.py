@@ -14,7 +14,7 @@ from tests.upstreams import fixture_command
 from tests.wire.bridge_world import new_key, words
 from tests.wire.era_pipe import LEGACY, EraPipe
 from tests.wire.modern_upstream import command, seen_in
-from tests.wire.modern_words import INFO, META, VERSION, Json
+from tests.wire.modern_words import FIXED, INFO, META, PAGES, VERSION, Json
 from tests.wire.stateless_rules import UNSUPPORTED_VERSION, accept, sampled
 
 pytestmark = pytest.mark.timeout(60)
@@ -196,3 +196,21 @@ async def test_a_client_that_probes_may_shake_hands_on_the_same_pipe(pipe: EraPi
     # Each request tells its era by itself.
     assert words(await pipe.call_new(tool, **arguments)) == said
     assert words((await pipe.call(tool, **arguments))["result"]) == said
+
+
+async def test_I1_what_a_stateless_server_says_to_its_own_era_crosses_unchanged(modern: EraPipe) -> None:
+    for method, params in {
+        "tools/list": {"cursor": "page-2"},
+        "resources/list": {},
+        "resources/read": {"uri": "test://static"},
+        "prompts/get": {"name": "greet"},
+    }.items():
+        result = (await modern.new(method, params))["result"]
+        if method == "tools/list":
+            kept = {"resultType": "complete", "ttlMs": 5000, "cacheScope": "public"}
+            assert result == {**kept, "tools": PAGES[1]}
+        else:
+            assert result == FIXED[method]
+    refused = await modern.new("resources/read", {"uri": "test://none"})
+    error = {"code": -32602, "message": "Resource not found", "data": {"uri": "test://none"}}
+    assert refused["error"] == error

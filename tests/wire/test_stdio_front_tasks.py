@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -232,6 +234,18 @@ async def test_the_official_client_on_the_pipe(log: Path, child: str, mode: Any,
         assert "Ada" in greeted.content[0].text  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     assert len(asked) == 1
     await eventually(lambda: len(steps) >= 3)
+
+
+async def test_the_older_official_client_has_tasks_over_a_stateless_server(log: Path) -> None:
+    program = [str(venv_python("mcp1")), "-W", "ignore", "-m", "tests.clients.py1_pipe"]
+    child = await asyncio.create_subprocess_exec(
+        *program, *WRAP, *command(log), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(30):
+        written, _ = await child.communicate()
+    found: Json = json.loads(written)
+    assert (found["version"], found["plain"], found["task"]) == (LEGACY, "counted", "counted")
+    assert json.loads(found["asked"]) == {"name": accept(name="Ada")}
 
 
 async def test_a_task_that_nobody_can_answer_any_more_does_not_keep_the_front(log: Path) -> None:

@@ -1,0 +1,112 @@
+"""Calls of the stateless era that wait for their client: who leaves at any moment, and who comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+import pytest_asyncio
+
+from tests import redis_servers
+from tests.redis_servers import RedisServer
+from tests.tools import ToolMissing
+from tests.wire.era_upstream import EraUpstream
+from tests.wire.era_world import Eras, configuration, deployed, meanwhile, new_key
+from tests.wire.scripted_upstream import Call, text, tool
+from tests.wire.stateless_client import Stateless
+from tests.wire.stateless_rules import accept, retry
+
+pytest_plugins = ["tests.wire.era_fixtures"]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def redis() -> AsyncIterator[RedisServer]:
+    """Start a Redis of the test's own."""
+    found = redis_servers.find_servers()
+    if not found:
+        raise ToolMissing("no Redis server here")
+    server = redis_servers.start(found.get("valkey") or list(found.values())[-1])
+    yield server
+    server.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def slow(
+    era_upstream: EraUpstream, redis: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Eras]:
+    """Serve with that Redis, for whose answers the gateway waits long."""
+    config = configuration(era_upstream, redis.url)
+    config["store"]["timeout"] = "1s"
+    async with deployed(era_upstream, config, tmp_path_factory.mktemp("slow")) as eras:
+        yield eras
+
+
+async def chatter(call: Call) -> None:
+    """Report progress all the time, so that the upstream is never quiet."""
+    with suppress(KeyError):
+        token = call.meta["progressToken"]
+        for number in range(1000):
+            call.tell("notifications/progress", {"progressToken": token, "progress": number})
+            await asyncio.sleep(0.01)
+
+
+async def test_I11_a_client_that_leaves_right_after_a_question_gives_the_call_up(
+    era_alone: Eras,
+) -> None:
+    async with era_alone.client() as caller:
+        key = new_key()
+        async with meanwhile(caller.ask("tools/call", tool(key, "plain"))):
+            call = await era_alone.upstream.called(key)
+            call.ask()
+            async with meanwhile(chatter(call)):
+                await asyncio.sleep(0.2)
+        assert (await call.cancelled())["params"]["reason"]
+
+
+async def test_I11_a_client_that_leaves_while_its_call_cannot_be_kept_gives_it_up(
+    slow: Eras, redis: RedisServer
+) -> None:
+    async with slow.client() as caller:
+        key = new_key()
+        async with meanwhile(caller.ask("tools/call", tool(key, "plain"))):
+            call = await slow.upstream.called(key)
+            redis.hang()
+            call.ask()
+            await asyncio.sleep(0.3)
+        assert (await call.cancelled())["params"]["reason"]
+        redis.wake()
+
+
+async def test_a_result_that_comes_with_the_question_is_not_lost(era_alone: Eras) -> None:
+    async with era_alone.client() as caller:
+        params = tool(new_key(), "plain")
+        async with meanwhile(caller.ask("tools/call", params)) as asking:
+            call = await era_alone.upstream.called(params["arguments"]["key"])
+            call.ask("roots/list", {})
+            call.finish(text("done at once"))
+            reply = await asking
+        if reply.result["resultType"] == "input_required":
+            answers = {"roots/list": {"roots": []}}
+            reply = await caller.ask("tools/call", {**params, **retry(reply.result, answers)})
+        assert reply.text == "done at once"
+
+
+async def test_I3_a_retry_that_declares_more_goes_on_with_its_call_and_begins_no_other(
+    eras: Eras, caller: Stateless
+) -> None:
+    params = tool(new_key(), "work")
+    key = params["arguments"]["key"]
+    async with meanwhile(caller.ask("tools/call", params, tasks=False)) as asking:
+        call = await eras.upstream.called(key)
+        question = call.ask()
+        reply = await asking
+    answers = {"elicitation/create": accept(name="Ada")}
+    again = {**params, **retry(reply.result, answers)}
+    async with meanwhile(caller.ask("tools/call", again, tasks=True)) as retrying:
+        await question.answered()
+        call.finish(text("once"))
+        assert (await retrying).text == "once"
+    assert len(eras.upstream.calls[key]) == 1
