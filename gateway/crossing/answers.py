@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.protocol.errors import UpstreamLost
-from gateway.protocol.headers import EVENT_STREAM
+from gateway.protocol.headers import CHALLENGE, EVENT_STREAM
 from gateway.protocol.sse import Parser
 from gateway.upstream.ids import key, messages
 from gateway.upstream.port import Reply
@@ -25,7 +25,8 @@ async def read_answer(reply: Reply, ident: bytes) -> bytes:
     else:
         found = _response(await reply.read(_MAX), ident)
     if found is None:
-        raise UpstreamLost(_words(reply.status), status=reply.status)
+        challenge = reply.header(CHALLENGE)
+        raise UpstreamLost(_words(reply.status), status=reply.status, challenge=challenge)
     return found
 
 
@@ -44,7 +45,9 @@ async def _from_stream(reply: Reply, ident: bytes) -> bytes | None:
 
 def _response(body: bytes, ident: bytes) -> bytes | None:
     for one in messages(body)[0]:
-        if one.kind == "response" and (key(one.id) == ident or (one.id is None and one.error is not None)):
+        if one.kind == "response" and (
+            key(one.id) == ident or (one.id is None and (one.error or b"")[:1] == b"{")
+        ):
             return one.raw
     return None
 

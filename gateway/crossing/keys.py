@@ -23,7 +23,8 @@ _SMALL: Final = 2048
 # Who is asking may stand in many headers; a header that merely differs costs a session of its own.
 _CREDENTIAL: Final = re.compile(
     r"auth|cookie|token|secret|credential|api-?key|access-?key|subscription-?key|tenant|user|account"
-    r"|identity|principal"
+    r"|identity|principal|e-?mail|jwt|assertion|saml|sso|login|passw|client-?cert|client-?id"
+    r"|subject|session|customer|organi[sz]ation|\borg\b|workspace|member|person"
 )
 _NO_CREDENTIAL: Final = re.compile(r"user-agent|csrf|xsrf|^sec-|^mcp-|idempotency")
 _STATELESS_ONLY: Final = frozenset({"mcp-method", "mcp-name", SESSION, VERSION, LAST_EVENT_ID})

@@ -267,7 +267,9 @@ class HeldSessions:
         try:
             return await self._opener.open(caller, headers)
         except UpstreamLost as lost:
-            raise UpstreamLost(str(lost), status=lost.status, sent=False, where=lost.where) from lost
+            raise UpstreamLost(
+                str(lost), status=lost.status, sent=False, where=lost.where, challenge=lost.challenge
+            ) from lost
 
     def _victim(self) -> HeldSession | None:
         idle = [one for one in self._owners if not one.busy]

@@ -22,7 +22,7 @@ from gateway.protocol.codes import UNSUPPORTED_VERSION
 from gateway.protocol.envelope import members, peek, request, text_of, value
 from gateway.protocol.eras import STATELESS
 from gateway.protocol.errors import GatewayError, Refusal, UpstreamLost
-from gateway.protocol.headers import Headers
+from gateway.protocol.headers import CHALLENGE, Headers
 from gateway.protocol.stateless import TASKS_EXTENSION, request_headers
 from gateway.upstream.auto import CommandUpstream
 from gateway.upstream.port import HttpUpstream, LinkUpstream, Upstream
@@ -31,6 +31,7 @@ _log = logging.getLogger("gateway.crossing")
 
 _IDENT: Final = b'"gateway-discover"'
 _SECONDS: Final = 5.0
+_CREDENTIALS: Final = (401, 403, 407, 429)
 _TELLING_NOTHING: Final = (401, 403, 407, 408, 425, 429, 502, 503, 504)
 
 
@@ -61,15 +62,18 @@ class EraProbe:
 
         Also `Refusal`, where it is a child process and there are as many as there may be.
         """
-        if self._known is not None:
-            return self._known
-        if self._asking is None:
-            self._asking = self._crew.spawn(self._ask(headers), "ask")
-            self._asking.add_done_callback(lambda _: self._answered())
-        outcome = await asyncio.shield(self._asking)
-        if isinstance(outcome, GatewayError):
-            raise outcome
-        return outcome
+        while self._known is None:
+            asking, mine = self._asking, self._asking is None
+            if asking is None:
+                asking = self._asking = self._crew.spawn(self._ask(headers), "ask")
+                asking.add_done_callback(lambda _: self._answered())
+            outcome = await asyncio.shield(asking)
+            if not isinstance(outcome, GatewayError):
+                return outcome
+            # What another's credentials were answered says nothing of these.
+            if mine or not _is_personal(outcome):
+                raise outcome
+        return self._known
 
     def forget(self) -> None:
         """Ask again the next time: another server stands there, it seems."""
@@ -130,6 +134,7 @@ class EraProbe:
                         raise UpstreamLost(
                             f"the upstream answered {reply.status} to server/discover",
                             status=reply.status,
+                            challenge=reply.header(CHALLENGE),
                         )
                     return self._read(await read_answer(reply, _IDENT))
                 finally:
@@ -140,6 +145,10 @@ class EraProbe:
             if lost.status is None or lost.status in _TELLING_NOTHING or 300 <= lost.status < 400:
                 raise
             return "handshake"
+
+
+def _is_personal(wrong: GatewayError) -> bool:
+    return isinstance(wrong, UpstreamLost) and wrong.status in _CREDENTIALS
 
 
 def _runs_tasks(answer: bytes) -> bool:

@@ -187,21 +187,14 @@ def _ends_with_client(inbound: Inbound) -> bool:
 
 def _headers(request: web.BaseRequest) -> list[tuple[str, str]]:
     return [
-        (
-            _name(name) if len(name) <= _SHORT else _spelt(name),
-            content.decode("utf-8", "surrogateescape"),
-        )
-        for name, content in request.raw_headers
+        (_name(name) if len(name) <= _SHORT else str(name).lower(), content)
+        for name, content in request.headers.items()
     ]
 
 
 @lru_cache(maxsize=512)
-def _name(raw: bytes) -> str:
-    return _spelt(raw)
-
-
-def _spelt(raw: bytes) -> str:
-    return raw.decode("latin-1").lower()
+def _name(name: str) -> str:
+    return str(name).lower()
 
 
 def _too_large(limit: int) -> Refusal:

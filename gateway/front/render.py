@@ -48,6 +48,8 @@ def refused(inbound: Inbound | None, refusal: Refusal) -> web.Response:
         allow(inbound, response)
     if refusal.retry_after is not None:
         response.headers["Retry-After"] = str(max(1, math.ceil(refusal.retry_after)))
+    if refusal.challenge is not None and refusal.challenge.isascii() and refusal.challenge.isprintable():
+        response.headers["WWW-Authenticate"] = refusal.challenge
     if status == 413:
         response.force_close()
     return response

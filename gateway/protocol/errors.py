@@ -15,7 +15,8 @@ class Refusal(GatewayError):
     `code` and `message` go out as they are; `data`, where given, is the error's `data` member;
     `status` is the HTTP status where the front is HTTP, `None` for the one that belongs to the code;
     `retry_after` is in seconds and becomes the `Retry-After` header (RFC 9110 section 10.2.3);
-    `request_id` is the id as JSON bytes where the message was too broken to be peeked at.
+    `request_id` is the id as JSON bytes where the message was too broken to be peeked at; `challenge`
+    becomes the `WWW-Authenticate` header (RFC 9110 section 11.6.1).
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class Refusal(GatewayError):
     ) -> None:
         super().__init__(message)
         self.request_id = request_id
+        self.challenge: str | None = None
         self.code = code
         self.message = message
         self.data = data
@@ -58,13 +60,20 @@ class UpstreamLost(GatewayError):
 
     `status` is the HTTP status of the upstream's refusal where there was one; `sent` is false only
     where the upstream surely never saw the request; `where` is its address, which clients need not
-    know.
+    know; `challenge` its `WWW-Authenticate` header, which they must.
     """
 
     def __init__(
-        self, message: str, *, status: int | None = None, sent: bool = True, where: str = ""
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        sent: bool = True,
+        where: str = "",
+        challenge: str | None = None,
     ) -> None:
         super().__init__(message)
+        self.challenge = challenge
         self.status = status
         self.sent = sent
         self.where = where

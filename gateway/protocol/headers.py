@@ -8,6 +8,7 @@ from typing import Final
 SESSION: Final = "mcp-session-id"
 VERSION: Final = "mcp-protocol-version"
 LAST_EVENT_ID: Final = "last-event-id"
+CHALLENGE: Final = "www-authenticate"
 EVENT_STREAM: Final = "text/event-stream"
 JSON: Final = "application/json"
 

@@ -25,8 +25,9 @@ class Announcer:
 
     def moved(self, task: Task, outcome: Outcome | None = None) -> None:
         """A task has another status now."""
+        del outcome
         if task.dialect in _TOLD and task.session:
-            self._listeners.tell(task.session, News("status", task, outcome=outcome))
+            self._listeners.tell(task.session, News("status", task))
 
     def passed_on(self, task: Task, message: bytes) -> None:
         """The upstream said something for the client of a task that has no stream of its own."""

@@ -53,6 +53,7 @@ class Asking:
         self._askable = askable
         self._asked = 0
         self._offered: dict[str, _Offer] = {}
+        self._untaken: set[str] = set()
 
     async def ask(self, heard: call.Heard) -> None:
         """Store a request of the upstream and bring it to the client; raise `TaskGone`.
@@ -122,8 +123,17 @@ class Asking:
         offer = self._offered.get(relay)
         return None if offer is None else offer.pending
 
-    async def answer(self, message: bytes, relay: str) -> None:
-        """Send the client's answer (with the upstream's id) upstream; raise `UpstreamLost`."""
+    async def answer(self, message: bytes, relay: str, *, untaken: bool = False) -> None:
+        """Send the client's answer (with the upstream's id) upstream; raise `UpstreamLost`.
+
+        `untaken` is one that somebody else took out of the store, who may yet come with it: that one is
+        not sent then.
+        """
+        if relay in self._untaken:
+            self._untaken.discard(relay)
+            return
+        if untaken:
+            self._untaken.add(relay)
         self._offered.pop(relay, None)
         await self._reply(message)
 

@@ -117,3 +117,5 @@ class Commands:
             await running.asking.answer(command.message, command.relay_id)
         except (UpstreamLost, StoreAway) as lost:
             _log.warning("an answer did not reach the upstream: %s", lost)
+            if isinstance(lost, UpstreamLost):
+                running.unheard(lost)

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
-from weakref import WeakSet
 
 from gateway.aio.spawn import Crew
 from gateway.protocol.errors import GatewayError, UpstreamLost
@@ -24,10 +23,17 @@ class Early:
     """One upstream call. Whoever holds it reads it with `next`, and ends it with `let_go` or `cancel`.
 
     It goes under an id and a progress token of the gateway's own. `spawn` gives what must outlive a
-    reader an owner.
+    reader an owner; `ended` hears when nothing more is to come.
     """
 
-    def __init__(self, message: bytes, channel: Channel, headers: Headers, spawn: Spawn) -> None:
+    def __init__(
+        self,
+        message: bytes,
+        channel: Channel,
+        headers: Headers,
+        spawn: Spawn,
+        ended: Callable[[Early], None] = lambda _: None,
+    ) -> None:
         self.ident = f"mtg-call.{secrets.token_hex(12)}"
         self.message, self.wants_progress = call.upstream_request(message, self.ident, own_token=True)
         self.channel = channel
@@ -37,6 +43,7 @@ class Early:
         self._coming: asyncio.Task[bytes | GatewayError | None] | None = None
         self._back: deque[call.Heard] = deque()
         self._over = False
+        self._ended = ended
 
     def __repr__(self) -> str:
         return f"<Early {self.ident} {'over' if self._over else 'on its way'}>"
@@ -83,7 +90,7 @@ class Early:
 
     async def close(self) -> None:
         """Stop listening; the upstream is told nothing."""
-        self._over = True
+        self._end()
         coming, self._coming = self._coming, None
         if coming is not None:
             coming.cancel()
@@ -94,7 +101,7 @@ class Early:
     def cancel(self, reason: str) -> None:
         """Give the call up and tell the upstream, unless its response is in."""
         if not self._over:
-            self._over = True
+            self._end()
             self._spawn(self._give_up(reason), "cancel")
 
     async def let_go(self, reason: str) -> None:
@@ -103,6 +110,10 @@ class Early:
             await self.close()
         else:
             self.cancel(reason)
+
+    def _end(self) -> None:
+        self._over = True
+        self._ended(self)
 
     async def _give_up(self, reason: str) -> None:
         with suppress(UpstreamLost, TimeoutError):
@@ -121,11 +132,11 @@ class Early:
 
     def _heard(self, message: bytes | None) -> call.Heard:
         if message is None:
-            self._over = True
+            self._end()
             raise UpstreamLost("it ended its answer without a response")
         heard = call.hear(message)
         if heard.kind == "final":
-            self._over = True
+            self._end()
         return heard
 
 
@@ -154,16 +165,31 @@ class EarlyCalls:
 
     def __init__(self) -> None:
         self._crew = Crew("early calls")
-        self._calls = WeakSet[Early]()
+        self._calls = set[Early]()
+        self._none = asyncio.Event()
+        self._none.set()
 
     def __repr__(self) -> str:
         return f"<EarlyCalls {len(self._calls)}>"
 
     def begin(self, message: bytes, channel: Channel, headers: Headers) -> Early:
         """Send a request."""
-        made = Early(message, channel, headers, self._crew.spawn)
+        made = Early(message, channel, headers, self._crew.spawn, self._ended)
         self._calls.add(made)
+        self._none.clear()
         return made
+
+    def _ended(self, one: Early) -> None:
+        self._calls.discard(one)
+        if not self._calls:
+            self._none.set()
+
+    async def drain(self, seconds: float) -> bool:
+        """Wait up to `seconds` for what is on its way; tell whether all of it is answered."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._none.wait()
+        return self._none.is_set()
 
     async def close(self) -> None:
         """Give up what is on its way; each upstream is told."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from gateway.tasks.model import Outcome, Task
 
 NewsKind = Literal["created", "message", "status", "final"]
+# The words of a status are few; the record is kept with them.
+_STATUS_BYTES: Final = 512
 
 
 class News(msgspec.Struct, frozen=True):
@@ -63,10 +65,35 @@ class Feed:
             if news.relay in self._asked:
                 return True
             self._asked.add(news.relay)
-        if self._bytes + len(news.message) > self._limit and news.kind != "final":
+        size = size_of(news)
+        if self._bytes + size > self._limit and news.kind != "final":
             self.end()
             return False
-        self._push(news, len(news.message))
+        self._push(news, size)
+        return True
+
+    def put_now(self, news: News) -> bool:
+        """Queue news where there is room; false where it must wait. A feed that has ended takes nothing."""
+        size = size_of(news)
+        if not self._ended and self._queue and self._bytes + size > self._limit:
+            return False
+        if not self._ended:
+            self._push(news, size)
+        return True
+
+    async def room(self, size: int) -> bool:
+        """Wait until so many bytes fit, or the queue is empty; tell whether they will reach the stream."""
+        while self._queue and self._bytes + size > self._limit and not self._ended:
+            self._room.clear()
+            await self._room.wait()
+        return not self._ended
+
+    async def put_later(self, news: News) -> bool:
+        """Queue news once there is room, whatever its size; tell whether it will reach the stream."""
+        size = size_of(news)
+        if not await self.room(size):
+            return False
+        self._push(news, size)
         return True
 
     async def put_raw(self, chunk: bytes) -> bool:
@@ -103,7 +130,7 @@ class Feed:
         if not self._queue:
             return None
         item = self._queue.popleft()
-        self._bytes -= len(item if isinstance(item, bytes) else item.message)
+        self._bytes -= size_of(item)
         self._room.set()
         return item
 
@@ -111,3 +138,14 @@ class Feed:
         self._queue.append(item)
         self._bytes += size
         self._bell.set()
+
+
+def size_of(item: News | bytes) -> int:
+    """Return the bytes that something keeps while it waits, as far as they count."""
+    if isinstance(item, bytes):
+        return len(item)
+    if item.kind != "status":
+        return len(item.message)
+    outcome = item.outcome
+    shown = b"" if outcome is None else outcome.result or outcome.rpc_error or b""
+    return _STATUS_BYTES + len(shown)

@@ -145,12 +145,12 @@ class Listeners:
         if feed is None or command.sender == self._replica:
             return
         try:
-            task, outcome = await self._store.outcome(command.key) or (None, None)
+            task = await self._store.get(command.key)
         except StoreAway:
             return
         if command.kind == "status":
             if task is not None:
-                feed.put(News("status", task, outcome=outcome))
+                feed.put(News("status", task))
             return
         if task is not None and "id" not in members(command.message):
             feed.put(News("message", task, command.message))

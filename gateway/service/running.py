@@ -106,6 +106,9 @@ class Running:
         finally:
             self.answered()
             self.feed.end()
+            if self.order.early is not None:
+                # Ended before anybody read it.
+                await self.order.early.close()
 
     def stop(self, ending: Ending, *, recorded: bool) -> None:
         """End the call; `recorded` says that the store has the task's end already."""
@@ -223,6 +226,17 @@ class Running:
         self.order.answer_within = 0
         if self.asking.unanswered():
             self._wait_for_answer()
+
+    def unheard(self, lost: UpstreamLost) -> None:
+        """An answer did not reach the upstream, which would wait for it for ever: end the call.
+
+        Where it may have been taken the call goes on.
+        """
+        if lost.sent and lost.status is None:
+            return
+        outcome = call.lost(f"it could not be given the client's answer: {lost}")
+        words = "the client's answer did not reach you"
+        self.stop(Ending(outcome, "upstream_lost", words), recorded=False)
 
     def answered(self) -> None:
         """The client has come back: the call goes on."""

@@ -23,6 +23,7 @@ from gateway.service.listeners import Listeners
 from gateway.service.order import Order, ServiceLimits
 from gateway.service.readers import Readers
 from gateway.service.running import Running
+from gateway.service.turns import Turns
 from gateway.service.waits import Waits
 from gateway.service.witness import Witness
 from gateway.store.port import Bus, Claim, Command, Exists, Full, Store
@@ -58,7 +59,7 @@ class TaskService:
         self._by_session: dict[str, dict[TaskKey, Running]] = {}
         self._by_request: dict[tuple[Scope, str, bytes], TaskKey] = {}
         self._creating: dict[tuple[Scope, str, bytes], asyncio.Event] = {}
-        self._turns: dict[tuple[str, str], asyncio.Semaphore] = {}
+        self._turns = Turns()
         self.listeners = Listeners(replica, store, bus, self._tidying.spawn, limits.stream_queue_bytes)
         self.waits = Waits(replica, bus, self.listeners, self._tidying.spawn)
         self.announcer = Announcer(self.listeners)
@@ -238,6 +239,7 @@ class TaskService:
             await running.asking.answer(message, relay_id)
         except UpstreamLost as lost:
             _log.warning("an answer did not reach the upstream: %s", lost)
+            running.unheard(lost)
         return True
 
     async def _answer_again(self, scope: Scope, relay_id: str, message: bytes) -> bool:
@@ -248,7 +250,8 @@ class TaskService:
         for running in self._running.values():
             pending = running.asking.waiting(relay_id) if running.task.key.scope == scope else None
             if pending is not None:
-                await running.asking.answer(call.readdressed(message, pending.upstream_id), relay_id)
+                sent = call.readdressed(message, pending.upstream_id)
+                await running.asking.answer(sent, relay_id, untaken=True)
                 return True
         return False
 
@@ -343,9 +346,9 @@ class TaskService:
             running.forsake()
 
     async def drain(self, seconds: float) -> bool:
-        """Take no new tasks and wait for the running ones; tell whether all ended."""
+        """Take no new tasks, wait for what runs and what is on its way; tell whether all has ended."""
         self.draining = True
-        return await self._crew.drain(seconds)
+        return all(await asyncio.gather(self._crew.drain(seconds), self._early.drain(seconds)))
 
     async def close(self) -> None:
         """End what still runs, with words; wait until that is stored."""
@@ -361,7 +364,7 @@ class TaskService:
     async def _run(self, running: Running) -> None:
         task = running.task
         try:
-            await running.run(self._turn(running))
+            await running.run(self._turns.of(running.order))
         finally:
             self._running.pop(task.key, None)
             of_session = self._by_session.get(task.session, {})
@@ -390,13 +393,6 @@ class TaskService:
                 if ours and key not in self._running:
                     await self._store.remove(key)
                 return
-
-    def _turn(self, running: Running) -> asyncio.Semaphore | None:
-        policy = running.order.policy
-        if policy.max_concurrent is None:
-            return None
-        name = (running.task.key.scope.upstream, policy.pattern)
-        return self._turns.setdefault(name, asyncio.Semaphore(policy.max_concurrent))
 
     async def _stop_call(self, task: Task, ending: Ending) -> None:
         running = self._running.get(task.key)

@@ -181,7 +181,7 @@ class Bridged:
                 return await self._final(talk.asked, heard)
             done = False
         except UpstreamLost as lost:
-            return refusal_response(talk.asked.ident, in_its_codes(unavailable(lost)))
+            raise in_its_codes(unavailable(lost)) from lost
         finally:
             if done:
                 await talk.early.let_go("the client has gone")
@@ -225,8 +225,7 @@ class Bridged:
                 async for step in steps:
                     yield step
         except UpstreamLost as lost:
-            refusal = in_its_codes(unavailable(lost))
-            yield Wire(refusal_response(talk.asked.ident, refusal), last=True)
+            raise in_its_codes(unavailable(lost)) from lost
         finally:
             if talk.ours:
                 await talk.early.let_go("the client has gone")

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from typing import Final
+
 from gateway.protocol.envelope import members
+from gateway.protocol.errors import GatewayError
 from gateway.session.asked import Asked
+
+_log: Final = logging.getLogger("gateway.session")
+_SECONDS: Final = 5.0
 
 
 class Infos:
@@ -16,10 +24,18 @@ class Infos:
         return f"<Infos of {sorted(self._known)}>"
 
     async def of(self, asked: Asked) -> bytes | None:
-        """Return the raw `serverInfo` of the upstream of a request; raise `UpstreamLost`."""
+        """Return the raw `serverInfo` of the upstream of a request, `None` where that does not say.
+
+        What is to be shown with it is there already, and does not wait for long.
+        """
         name = asked.visit.served.name
         if name not in self._known:
-            opened = await asked.visit.served.crossing.opened(asked.caller, asked.headers)
+            try:
+                async with asyncio.timeout(_SECONDS):
+                    opened = await asked.visit.served.crossing.opened(asked.caller, asked.headers)
+            except (GatewayError, TimeoutError) as wrong:
+                _log.info("upstream %s does not say who it is: %s", name, wrong)
+                return None
             self.learn(name, opened)
         return self._known[name]
 

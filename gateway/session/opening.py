@@ -126,6 +126,10 @@ class Opening:
                 earlier.append(Wire(opened.message, event.id))
                 headers = [(SESSION, self._sealer.seal(session))]
                 return Stream(await begun(_ended(earlier, reply)), [*_kept(reply), *headers])
+        crossed = await self._cross(visit, tag, to_upstream(visit.inbound.headers))
+        if crossed is not None:
+            await reply.close()
+            return crossed
         return Stream(await begun(_ended(earlier, reply)), _kept(reply))
 
     def _opened_by(self, data: bytes, visit: Visit) -> Opened | None:

@@ -33,6 +33,8 @@ Count = Callable[[str, str], None]
 Take = Callable[[Visit, Envelope], Awaitable[Outbound]]
 _LISTEN: Final = "subscriptions/listen"
 _LOOK_UPS_AT_ONCE: Final = 64
+# Each waits by itself, so that what the client sends next is read: an answer, a cancellation.
+_CALLS_AT_ONCE: Final = 1000
 
 
 class Outlet(msgspec.Struct, frozen=True):
@@ -109,7 +111,11 @@ class Pipe:
         """Take a request that needs no session; what it is answered comes when it comes."""
         inbound = Inbound(self._served.name, "LINE", [], envelope.raw)
         visit = Visit(self._served, inbound, None, self._scope, envelope, known=True)
-        await self._looking_up.acquire()
+        if len(self._calls) >= _CALLS_AT_ONCE and envelope.id is not None:
+            words = f"Limit reached: a client on a pipe may have {_CALLS_AT_ONCE} requests under way"
+            full = Refusal(INTERNAL_ERROR, words, {"limit": "calls", "max": _CALLS_AT_ONCE})
+            await self._write(refusal_response(envelope.id, full))
+            return
         work = self._crew.spawn(self._serve(visit, envelope), envelope.method)
         if envelope.id is not None:
             ident = envelope.id
@@ -118,21 +124,14 @@ class Pipe:
 
     async def _serve(self, visit: Visit, envelope: Envelope) -> None:
         """Answer a request of the stateless era, in the task that its cancellation ends."""
-        held = True
-        try:
-            outbound = await self._ask(visit, envelope, self._router.take_stateless)
-            self._looking_up.release()
-            held = False
-            match outbound:
-                case Answer(body=body) if body:
-                    await self._write(body)
-                case Stream(items=items):
-                    await self._send_all(items)
-                case _:
-                    return
-        finally:
-            if held:
-                self._looking_up.release()
+        outbound = await self._ask(visit, envelope, self._router.take_stateless)
+        match outbound:
+            case Answer(body=body) if body:
+                await self._write(body)
+            case Stream(items=items):
+                await self._send_all(items)
+            case _:
+                return
 
     def _cancel(self, envelope: Envelope) -> bool:
         """Cancel a request of the stateless era (2026-07-28 stdio, "Cancellation")."""

@@ -20,6 +20,7 @@ from gateway.session.visit import Visit, find_link
 from gateway.upstream.port import Link, Reply
 
 _log: Final = logging.getLogger("gateway.session")
+_CREDENTIALS: Final = (401, 403)
 
 
 async def pass_on(visit: Visit) -> Outbound:
@@ -111,9 +112,16 @@ def client_headers(visit: Visit, reply: Reply) -> Headers:
 
 
 def unavailable(lost: UpstreamLost) -> Refusal:
-    """Return the refusal for an upstream that did not answer; its address is for the log alone."""
+    """Return the refusal for an upstream that did not answer; its address is for the log alone.
+
+    One that wants other credentials is heard: the client is who has them.
+    """
     _log.info("upstream unavailable: %s", lost.tell())
-    return Refusal(UPSTREAM_UNAVAILABLE, f"Upstream unavailable: {lost}")
+    status = lost.status if lost.status in _CREDENTIALS else None
+    words = f"Upstream unavailable: {lost}"
+    refusal = Refusal(UPSTREAM_UNAVAILABLE, words, status=status)
+    refusal.challenge = lost.challenge
+    return refusal
 
 
 async def _over_link(link: Link, visit: Visit) -> Outbound:

@@ -17,7 +17,7 @@ from gateway.protocol.envelope import dump, list_of, members, text_of, value
 from gateway.protocol.errors import Refusal, StoreAway, UpstreamLost
 from gateway.protocol.splice import set_member
 from gateway.protocol.stateless import SUBSCRIPTION_ID, TASKS_EXTENSION, missing_extension
-from gateway.service.feed import Feed, News
+from gateway.service.feed import Feed, News, size_of
 from gateway.service.service import TaskService
 from gateway.session.asked import Asked
 from gateway.session.begin import check_rate, store_away
@@ -63,8 +63,11 @@ class Subscribing:
         keys = await self._keys(asked, asked_for.task_ids)
         if asked_for.task_ids and not keys and await asked.passes_tasks():
             return await forward(asked.visit)
-        crossing = asked.visit.served.crossing
-        wanted = await crossing.honoured(asked.caller, asked_for.wanted, asked.headers)
+        wanted = asked_for.wanted
+        if wanted != Wanted():
+            # Tasks are the gateway's: nobody else need be there for them.
+            crossing = asked.visit.served.crossing
+            wanted = await crossing.honoured(asked.caller, wanted, asked.headers)
         return Stream(await begun(self._stream(asked, wanted, keys)))
 
     def end_all(self) -> None:
@@ -80,12 +83,14 @@ class Subscribing:
     async def _keys(self, asked: Asked, task_ids: Sequence[str]) -> list[TaskKey]:
         """Return the tasks among those asked for that are the asker's."""
         found: list[TaskKey] = []
+        charged = False
         for task_id in dict.fromkeys(task_ids):
             scope = self._names.scope_of(asked.visit, task_id)
             if scope is None:
                 continue
-            if not found:
+            if not charged:
                 await check_rate(self._rates, "list", scope)
+                charged = True
             try:
                 task = await self._service.get(TaskKey(scope, task_id))
             except StoreAway as away:
@@ -108,8 +113,9 @@ class Subscribing:
                 crew.spawn(self._changes(asked, wanted, feed, ready), "changes")
                 await ready.wait()
             yield Wire(acknowledged(dump(_honoured(wanted, keys)), ident))
+            turn = asyncio.Lock()
             for key in keys:
-                crew.spawn(self._tasks(key, feed), "task")
+                crew.spawn(self._tasks(key, feed, turn), "task")
             while (item := await feed.get(KEEP_ALIVE_SECONDS)) is not None:
                 message = item if isinstance(item, bytes) else _told(asked, item)
                 if message is not None:
@@ -145,17 +151,43 @@ class Subscribing:
         finally:
             ready.set()
 
-    async def _tasks(self, key: TaskKey, feed: Feed) -> None:
-        """Put each new state of a task into a feed."""
+    async def _tasks(self, key: TaskKey, feed: Feed, turn: asyncio.Lock) -> None:
+        """Put each new state of a task into a feed.
+
+        Only who has the `turn` has a result in hand that does not fit yet (I10).
+        """
+        size = await self._states(key, feed)
+        if not size:
+            return
+        async with turn:
+            if not await feed.room(size):
+                return
+            try:
+                found = await self._service.outcome(key)
+            except StoreAway:
+                feed.end()
+                return
+            if found is not None:
+                await feed.put_later(News("status", found[0], outcome=found[1]))
+
+    async def _states(self, key: TaskKey, feed: Feed) -> int:
+        """Put states into a feed, the latest where the client is slow.
+
+        Returns the size of an end that does not fit now, else 0.
+        """
         first = True
         async with aclosing(self._service.readers.wait(key, KEEP_ALIVE_SECONDS)) as states:
             async for state in states:
                 if state is None:
                     continue
                 task, outcome = state
+                news = News("status", task, outcome=outcome)
+                if task.ended:
+                    return 0 if feed.put_now(news) else size_of(news)
                 if not first or task.status != _FIRST:
-                    feed.put(News("status", task, outcome=outcome))
+                    await feed.put_later(news)
                 first = False
+        return 0
 
 
 def read_filter(asked: Asked) -> Filter:

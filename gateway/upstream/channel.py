@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from gateway.aio.clock import Clock
 from gateway.protocol.envelope import Envelope, error_response, peek
 from gateway.protocol.errors import UpstreamLost
-from gateway.protocol.headers import EVENT_STREAM, JSON, LAST_EVENT_ID, SESSION, Headers
+from gateway.protocol.headers import CHALLENGE, EVENT_STREAM, JSON, LAST_EVENT_ID, SESSION, Headers
 from gateway.upstream.answer import Answer
 from gateway.upstream.events import Reader
 from gateway.upstream.ids import key, messages
@@ -23,6 +23,7 @@ _log = logging.getLogger("gateway.upstream")
 
 _OWN: Final = frozenset({"accept", "content-type", LAST_EVENT_ID, SESSION})
 _SMALL: Final = 1024 * 1024
+_CREDENTIALS: Final = (401, 403)
 # How long a stream may take to end by itself after the response, so that its connection can be reused.
 _LINGER: Final = 2.0
 UNKNOWN_SESSION: Final = "the upstream no longer knows the session"
@@ -112,8 +113,8 @@ class HttpChannel:
                 earlier.append(one.raw)
             elif key(one.id) == key(request.id) and (ok or one.error is not None):
                 return [*earlier, one.raw]
-            elif one.id is None and one.error is not None:
-                return [*earlier, error_response(request.id, one.error)]
+            elif one.id is None and _is_error(one.error) and answer.status not in _CREDENTIALS:
+                return [*earlier, error_response(request.id, one.error or b"{}")]
         if not ok:
             raise self._refused(answer)
         raise UpstreamLost(_wrong_answer(answer, body, found, strange))
@@ -160,8 +161,9 @@ class HttpChannel:
         status = answer.status
         if status == 404 and self._session is not None:
             return UpstreamLost(UNKNOWN_SESSION, status=status)
-        if status in (401, 403):
-            return UpstreamLost(f"the upstream refused the credentials ({status})", status=status)
+        if status in _CREDENTIALS:
+            words = f"the upstream refused the credentials ({status})"
+            return UpstreamLost(words, status=status, challenge=answer.header(CHALLENGE))
         if 300 <= status < 400:
             return UpstreamLost(f"the upstream redirects to another URL ({status})", status=status)
         return UpstreamLost(f"the upstream answered with status {status}", status=status)
@@ -169,6 +171,11 @@ class HttpChannel:
 
 def _is_stream(answer: Answer) -> bool:
     return 200 <= answer.status < 300 and _media(answer) == EVENT_STREAM
+
+
+def _is_error(error: bytes | None) -> bool:
+    """Tell whether it is an error of JSON-RPC; those of OAuth have a member of that name too (RFC 6750)."""
+    return error is not None and error[:1] == b"{"
 
 
 def _media(answer: Answer) -> str:

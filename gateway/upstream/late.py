@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
+from gateway.protocol.envelope import peek
 from gateway.protocol.errors import UpstreamLost
 from gateway.protocol.headers import Headers
 from gateway.upstream.link import MessageLink
@@ -42,7 +43,9 @@ class LateLink:
                 yield one
 
     async def send(self, message: bytes, headers: Headers) -> None:
-        """Send a message."""
+        """Send a message; only a request is worth a child, which could know nothing of anything else."""
+        if self._link is None and peek(message).kind != "request":
+            return
         link = await self._get()
         await link.send(message, headers)
 

@@ -46,9 +46,9 @@ class Warden:
     async def watch(self, group: int) -> None:
         """Take a process group; where no shell can be started, nothing is watched and the log says so."""
         async with self._starting:
-            if self._process is None:
+            if not self._lives:
                 await unbroken(self._begin())
-        if self._process is None:
+        if not self._lives:
             return
         self._groups.add(group)
         self._tell(f"+ {group}\n")
@@ -66,8 +66,15 @@ class Warden:
             process.stdin.close()
             await process.wait()
 
+    @property
+    def _lives(self) -> bool:
+        process = self._process
+        if process is None or process.stdin is None:
+            return False
+        return process.returncode is None and not process.stdin.is_closing()
+
     def _tell(self, line: str) -> None:
-        if self._process is not None and self._process.stdin is not None:
+        if self._lives and self._process is not None and self._process.stdin is not None:
             self._process.stdin.write(line.encode())
 
     async def _begin(self) -> None:
@@ -75,5 +82,8 @@ class Warden:
             self._process = await asyncio.create_subprocess_exec(
                 _SHELL, "-c", _SCRIPT, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
             )
+            for group in self._groups:
+                # One that was killed knew of these.
+                self._tell(f"+ {group}\n")
         except OSError:
             _log.warning("children are not watched: there is no %s", _SHELL)

@@ -168,10 +168,15 @@ class Session:
         wanted = [scenario for scenario in BRIDGED if scenario.name in self._asked.only]
         maker = self._makers().get("gateway")
         gateway = None if maker is None or not wanted else await self._start(maker)
-        if gateway is not None:
-            ways = contenders.over_the_bridge(gateway)
-            for scenario in wanted:
-                self._add(await measure_calls(self._bench, scenario, ways, ways[0].name))
+        if gateway is None:
+            return
+        ways = contenders.over_the_bridge(gateway)
+        base = ways[0].name
+        bare = self._makers().get("bare-uvloop")
+        if bare is not None and (yardstick := await self._start(bare)) is not None:
+            ways.append(yardstick)
+        for scenario in wanted:
+            self._add(await measure_calls(self._bench, scenario, ways, base))
 
     async def _tasks(self) -> None:
         if "tasks" not in self._asked.only:
@@ -199,7 +204,7 @@ class Session:
             return
         port = self._redis[1]
         if "waiters" in self._asked.only:
-            watched = 1.0 if self._asked.quick else 20.0
+            watched = 0.5 if self._asked.quick else 20.0
             self._add(await measure_waiters(self._bench, self._gateway_on, port, watched=watched))
         if "wakes" in self._asked.only:
             for outcome in await measure_wakes(self._bench, self._gateway_on, port):

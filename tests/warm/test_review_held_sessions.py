@@ -12,16 +12,23 @@ import pytest
 from gateway.crossing.port import Caller, Wanted
 from gateway.crossing.tools import tool_support_over
 from tests.warm.crossing_world import ALICE, BOB, call, crossing_to, to_url, words
-from tests.warm.raw_servers import Request, plain, until
+from tests.warm.raw_servers import Request, plain, serve, until
 from tests.warm.session_server import SessionServer, session_server
 
 LOUD = Caller("alice", log_level="debug")
 WATCHED = Wanted(uris=("test://watched",))
 
 
-def answer(request: Request, **outcome: Any) -> bytes:
-    message = json.loads(request.body)
-    return plain(json.dumps({"jsonrpc": "2.0", "id": message["id"], **outcome}).encode())
+class HalfDone(SessionServer):
+    """Runs a tool until it is let go, and has it fail then."""
+
+    async def _answer(self, message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        if message["method"] != "tools/call":
+            await super()._answer(message, writer)
+            return
+        await self.go_on.wait()
+        error = {"code": -32603, "message": "half of it is done"}
+        writer.write(plain(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()))
 
 
 def hanging(server: SessionServer, method: str, times: int = 1000) -> None:
@@ -43,39 +50,21 @@ def hanging(server: SessionServer, method: str, times: int = 1000) -> None:
 
 
 async def test_I3_a_call_that_fails_while_its_session_is_lost_is_not_sent_again() -> None:
-    async with session_server() as server, crossing_to(to_url(server.raw.url)) as crossing:
-        seen = asyncio.Event()
-        on = asyncio.Event()
-        ran = 0
-
-        async def play(request: Request, writer: asyncio.StreamWriter) -> None:
-            nonlocal ran
-            if request.method == "POST" and json.loads(request.body).get("method") == "tools/call":
-                ran += 1
-                seen.set()
-                await on.wait()
-                writer.write(answer(request, error={"code": -32603, "message": "half of it is done"}))
-                return
-            server.play_instead = None
-            try:
-                await server.play(request, writer)
-            finally:
-                server.play_instead = play
-
-        server.play_instead = play
+    server = HalfDone()
+    async with serve(server.play) as server.raw, crossing_to(to_url(server.raw.url)) as crossing:
         listening = crossing.listen(ALICE, Wanted(tools=True), [])
         assert await anext(listening) == b""
-        await until(lambda: server.streams)
         calling = asyncio.ensure_future(call(crossing, "t"))
-        await seen.wait()
+        await server.came("tools/call")
         # The stream beside the calls ends, and its session is known no more.
         server.restart()
-        assert b"list_changed" in await anext(listening)
+        async with asyncio.timeout(20):
+            assert b"list_changed" in await anext(listening)
         await listening.aclose()
-        on.set()
+        server.go_on.set()
         (last,) = await calling
         assert last["error"]["message"] == "half of it is done"
-        assert ran == 1
+        assert len(server.of("tools/call")) == 1
 
 
 async def test_the_refusal_of_a_new_session_is_the_answer() -> None:
@@ -154,3 +143,32 @@ async def test_all_tools_are_known_that_an_upstream_lists() -> None:
         server.results["tools/list"] = {"tools": tools}
         found = await tool_support_over(crossing.channel(ALICE, drive=False), [])
         assert found == {"plain": "forbidden", "slow": "required"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "X-Forwarded-Email",
+        "X-Forwarded-Client-Cert",
+        "Cf-Access-Jwt-Assertion",
+        "X-Org-Id",
+        "X-Workspace-Id",
+        "Tailscale-User-Login",
+        "X-Client-Id",
+    ],
+)
+async def test_I7_whoever_a_proxy_names_has_a_session_of_his_own(name: str) -> None:
+    async with session_server() as server, crossing_to(to_url(server.raw.url)) as crossing:
+        for who in ("ada", "bob", "ada"):
+            await call(crossing, "t", headers=[(name.lower(), who)])
+        assert server.sessions_of("tools/call") == ["s1", "s2", "s1"]
+
+
+@pytest.mark.parametrize(
+    "name", ["X-Request-Id", "Traceparent", "X-Forwarded-For", "Forgery", "X-Signature"]
+)
+async def test_a_header_that_says_nothing_of_who_asks_costs_no_session(name: str) -> None:
+    async with session_server() as server, crossing_to(to_url(server.raw.url)) as crossing:
+        for content in ("1", "2"):
+            await call(crossing, "t", headers=[(name.lower(), content)])
+        assert server.opened == 1

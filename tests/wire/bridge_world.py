@@ -71,6 +71,7 @@ def upstreams(modern: ModernUpstream, place: Path) -> tuple[Json, dict[str, Seen
     found: Json = {
         "modern": {"url": modern.url("/mcp")},
         "tasks": {"url": modern.url("/tasks")},
+        **{path[1:]: {"url": modern.url(path)} for path in ("/gone", "/fine", "/streamed")},
         "pipe": {"command": command(logs["pipe"])},
         "tasks-pipe": {"command": command(logs["tasks-pipe"], tasks=True)},
     }
@@ -88,7 +89,7 @@ def configuration(upstreams: Json, store_url: str) -> Json:
         "secret": "a secret that both replicas know",
         "upstreams": upstreams,
         "lease": "2s",
-        "drain": "1s",
+        "drain": "200ms",
     }
 
 

@@ -71,14 +71,16 @@ def command(log: Path, *, tasks: bool = False) -> list[str]:
     return [sys.executable, "-m", "tests.wire.modern_server", str(log), *(["tasks"] if tasks else [])]
 
 
+# How `initialize` is refused: the text leaves that to the server.
+REFUSALS: Final = {"/mcp": 400, "/tasks": 400, "/gone": 404, "/fine": 200, "/streamed": 200}
+
+
 class ModernUpstream:
-    """The servers, `/mcp` without tasks and `/tasks` with them."""
+    """The servers, `/tasks` with tasks of its own, all others without."""
 
     def __init__(self) -> None:
-        notes: dict[str, list[Json]] = {"/mcp": [], "/tasks": []}
-        self._servers = {
-            path: Modern(notes[path].append, tasks=path == "/tasks") for path in ("/mcp", "/tasks")
-        }
+        notes: dict[str, list[Json]] = {path: [] for path in REFUSALS}
+        self._servers = {path: Modern(notes[path].append, tasks=path == "/tasks") for path in REFUSALS}
         self._notes = notes
         self._runner: web.AppRunner | None = None
         self._address = ""
@@ -126,8 +128,10 @@ class ModernUpstream:
             await stream.write(f"data: {json.dumps(told)}\n\n".encode())
 
         answer = await self._servers[request.path].answer(message, say)
-        if not stream.prepared:
+        refuses = message["method"] == "initialize"
+        if not stream.prepared and not (refuses and request.path == "/streamed"):
             status = _STATUS.get(answer.get("error", {}).get("code"), 200)
+            status = REFUSALS[request.path] if refuses else status
             return web.json_response(answer, status=status)
         await say(answer)
         await stream.write_eof()

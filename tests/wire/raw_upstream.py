@@ -23,6 +23,7 @@ class Request:
     def __init__(
         self, head: bytes, body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        self.head = head.decode("latin-1")
         self.verb = head.split(b" ", 1)[0].decode()
         self.message: Json = json.loads(body) if body else {}
         self.reader = reader

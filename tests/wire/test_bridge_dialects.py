@@ -111,7 +111,11 @@ async def test_a_task_of_the_newest_dialect_asks_on_the_result_stream_of_an_olde
     trio: Trio,
 ) -> None:
     task_id, _ = await trio.make("c", "ask_name", new_key())
-    trio.b.responder = lambda _: accept(name="Ada")
+
+    def answer(asked: Json) -> Json:
+        return accept(name="Ada")
+
+    trio.b.responder = answer
     assert '"Ada"' in words((await trio.b.ask("tasks/result", {"taskId": task_id}))["result"])
 
 

@@ -40,6 +40,10 @@ NEW: dict[str, tuple[str, Json, str]] = {
 }
 TOOLS = {"handshake": OLD, "dual": OLD, "modern": NEW, "pipe": NEW, "tasks": NEW}
 MODES = {"mcp2-auto": VERSION, "mcp2-legacy": LEGACY, "mcp2-pinned": VERSION}
+TRIED = [
+    *((upstream, mode) for upstream in ("handshake", "modern") for mode in MODES),
+    *((upstream, mode) for upstream in ("dual", "pipe") for mode in ("mcp2-auto", "mcp2-legacy")),
+]
 TASKS: dict[str, tuple[str, Json, str]] = {
     "task": ("count", {}, "counted"),
     "input": ("ask_name", {}, '"name": "Ada"'),
@@ -76,8 +80,7 @@ def plan(url: str, scenes: dict[str, tuple[str, Json, str]]) -> list[dict[str, A
     ]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("upstream", TOOLS)
+@pytest.mark.parametrize(("upstream", "mode"), TRIED)
 async def test_the_official_client_is_served_in_each_mode(eras: Bridge, upstream: str, mode: str) -> None:
     scenes = TOOLS[upstream]
     accounts = await asyncio.to_thread(run, CLIENTS[mode], plan(eras.url(upstream), scenes))

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from tests.wire.bridge_world import Bridge, new_key, words
 from tests.wire.modern_words import INFO, INSTRUCTIONS, META, VERSION, Json
-from tests.wire.stateless_rules import accept, sampled
+from tests.wire.stateless_rules import ALL, accept, sampled
 from tests.wire.tasks_b_client import TasksB
 
 pytest_plugins = ["tests.wire.bridge_fixtures"]
@@ -60,6 +60,13 @@ async def test_each_version_of_the_era_is_agreed_on(bridge: Bridge, version: str
         assert words((await call(client, "echo", text="hi"))["result"]) == "hi"
 
 
+@pytest.mark.parametrize("upstream", ["gone", "fine", "streamed"])
+async def test_an_upstream_may_refuse_the_handshake_as_it_likes(bridge: Bridge, upstream: str) -> None:
+    async with bridge.client_b(upstream) as client:
+        assert client.welcome["serverInfo"] == INFO
+        assert words((await call(client, "echo", text="hi"))["result"]) == "hi"
+
+
 async def test_lists_reads_prompts_and_completions_cross(client: TasksB) -> None:
     first = (await client.ask("tools/list"))["result"]
     second = (await client.ask("tools/list", {"cursor": first["nextCursor"]}))["result"]
@@ -95,7 +102,8 @@ async def test_results_and_errors_are_those_of_the_upstream(
     }
     (sent,) = bridge.seen(name).asked("tools/call", text=text)
     declared = sent["params"]["_meta"][f"{META}clientCapabilities"]
-    assert declared == {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+    # What the client can, and what the gateway does for it.
+    assert declared == {**ALL, "extensions": {f"{META}tasks": {}}}
     assert (await call(client, "fail"))["result"]["isError"] is True
     refused = (await call(client, "refuse"))["error"]
     assert refused == {"code": -32050, "message": "Not today", "data": {"detail": [1, "two", None]}}

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests import upstreams
 from tests.gateways import Gateway
 from tests.processes import Process
 from tests.tools import venv_python
+from tests.upstreams import Running
 from tests.wire.bridge_world import POLICY, Bridge, configuration, new_key, words
 from tests.wire.modern_upstream import seen_in
 from tests.wire.modern_words import Json
@@ -29,7 +29,9 @@ FORM: Json = {"elicitation/create": accept(name="Ada")}
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def native(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bridge]:
+async def native(
+    everything_http: Running, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Bridge]:
     """Serve the task server of `mcp` 1.x, over HTTP and on a pipe, and server-everything."""
     place: Path = tmp_path_factory.mktemp("native-b")
     module = [str(venv_python("mcp1")), "-m", "tests.fixture_servers.native_b_server"]
@@ -39,7 +41,7 @@ async def native(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brid
     config: Json = {
         "http": {"url": url},
         "child": {"command": [*module, "stdio", "--log", str(logs["child"])]},
-        "everything": {"command": upstreams.everything_command()},
+        "everything": {"url": everything_http.url},
     }
     config = {name: {**how, "tasks": POLICY} for name, how in config.items()}
     gateway = Gateway(configuration(config, "memory://"), place)

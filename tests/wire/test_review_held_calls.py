@@ -12,6 +12,7 @@ import pytest_asyncio
 from tests import redis_servers
 from tests.redis_servers import RedisServer
 from tests.tools import ToolMissing
+from tests.wire.answers import Json
 from tests.wire.era_upstream import EraUpstream
 from tests.wire.era_world import Eras, configuration, deployed, meanwhile, new_key
 from tests.wire.scripted_upstream import Call, text, tool
@@ -89,7 +90,7 @@ async def test_a_result_that_comes_with_the_question_is_not_lost(era_alone: Eras
             call.finish(text("done at once"))
             reply = await asking
         if reply.result["resultType"] == "input_required":
-            answers = {"roots/list": {"roots": []}}
+            answers: Json = {"roots/list": {"roots": []}}
             reply = await caller.ask("tools/call", {**params, **retry(reply.result, answers)})
         assert reply.text == "done at once"
 

@@ -17,7 +17,7 @@ from tests.wire.modern_upstream import command, seen_in
 from tests.wire.modern_words import FIXED, INFO, META, PAGES, VERSION, Json
 from tests.wire.stateless_rules import UNSUPPORTED_VERSION, accept, sampled
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
 
 WRAP = [sys.executable, "-m", "gateway", "stdio", "--"]
 PROGRESS = "notifications/progress"
@@ -30,16 +30,41 @@ TOOLS: dict[str, tuple[str, Json, str]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("eras") / "seen.jsonl"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def pipes(log: Path) -> AsyncIterator[dict[str, EraPipe]]:
+    """Wrap a server of the stateless era alone, one of the handshake era alone, and one with a session."""
+    child = [*WRAP, *command(log)]
+    async with (
+        EraPipe(child) as session,
+        EraPipe(child) as modern,
+        EraPipe([*WRAP, *fixture_command("mcp1", "stdio")]) as old,
+    ):
+        await session.open()
+        yield {"session": session, "modern": modern, "old": old}
+
+
+def fresh(pipe: EraPipe) -> EraPipe:
+    """Return a pipe that has forgotten what earlier tests heard."""
+    pipe.kept.clear()
+    pipe.seen.clear()
+    return pipe
+
+
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "seen.jsonl"
+def session(pipes: dict[str, EraPipe]) -> EraPipe:
+    """Return a client that has shaken hands with a stateless server."""
+    return fresh(pipes["session"])
 
 
-@pytest_asyncio.fixture
-async def modern(log: Path) -> AsyncIterator[EraPipe]:
-    """Wrap a server of the stateless era alone."""
-    async with EraPipe([*WRAP, *command(log)]) as pipe:
-        yield pipe
+@pytest.fixture
+def modern(pipes: dict[str, EraPipe]) -> EraPipe:
+    """Return a client of a stateless server."""
+    return fresh(pipes["modern"])
 
 
 @pytest.fixture(params=["modern", "old"])
@@ -47,60 +72,63 @@ def server(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest_asyncio.fixture
-async def pipe(server: str, log: Path) -> AsyncIterator[EraPipe]:
-    """Wrap a server of one era alone."""
-    child = command(log) if server == "modern" else fixture_command("mcp1", "stdio")
-    async with EraPipe([*WRAP, *child]) as made:
-        yield made
+@pytest.fixture
+def pipe(pipes: dict[str, EraPipe], server: str) -> EraPipe:
+    """Return a client of a server of one era alone."""
+    return fresh(pipes[server])
 
 
-async def test_a_handshake_client_over_a_stateless_server(modern: EraPipe, log: Path) -> None:
-    welcome = await modern.open()
+async def stepped(pipe: EraPipe, token: str) -> Json:
+    """Wait for progress of a token."""
+    return await pipe.until(lambda m: m.get("method") == PROGRESS and m["params"]["progressToken"] == token)
+
+
+async def test_a_handshake_client_over_a_stateless_server(session: EraPipe, log: Path) -> None:
+    welcome = session.welcome
     assert (welcome["protocolVersion"], welcome["serverInfo"]) == (LEGACY, INFO)
     assert "call" in welcome["capabilities"]["tasks"]["requests"]["tools"]
-    listed = (await modern.ask("tools/list"))["result"]
+    listed = (await session.ask("tools/list"))["result"]
     assert {tool["name"]: tool["execution"]["taskSupport"] for tool in listed["tools"]}[
         "echo"
     ] == "optional"
-    assert (await modern.call("echo", text="hi"))["result"] == {"content": [{"type": "text", "text": "hi"}]}
-    assert (await modern.call("refuse"))["error"]["code"] == -32050
-    assert (await modern.ask("ping"))["result"] == {}
+    assert (await session.call("echo", text="hi"))["result"] == {
+        "content": [{"type": "text", "text": "hi"}]
+    }
+    assert (await session.call("refuse"))["error"]["code"] == -32050
+    assert (await session.ask("ping"))["result"] == {}
     params: Json = {"name": "count", "arguments": {}, "_meta": {"progressToken": 3}}
-    assert words((await modern.ask("tools/call", params))["result"]) == "counted"
-    assert [m["params"]["progressToken"] for m in modern.seen if m.get("method") == PROGRESS] == [3] * 3
+    assert words((await session.ask("tools/call", params))["result"]) == "counted"
+    told = [m["params"] for m in session.seen if m.get("method") == PROGRESS]
+    assert [one["progress"] for one in told if one["progressToken"] == 3] == [1, 2, 3]
     seen_in(log).check()
 
 
-async def test_a_live_question_of_a_stateless_server(modern: EraPipe) -> None:
-    await modern.open()
+async def test_a_live_question_of_a_stateless_server(session: EraPipe) -> None:
     params: Json = {"name": "ask_name", "arguments": {}}
-    await modern.say({"jsonrpc": "2.0", "id": "q", "method": "tools/call", "params": params})
-    asked = await modern.asked()
+    await session.say({"jsonrpc": "2.0", "id": "q", "method": "tools/call", "params": params})
+    asked = await session.asked()
     assert asked["method"] == "elicitation/create"
-    await modern.answer(asked, accept(name="Ada"))
-    assert json.loads(words((await modern.response("q"))["result"])) == {"name": accept(name="Ada")}
+    await session.answer(asked, accept(name="Ada"))
+    assert json.loads(words((await session.response("q"))["result"])) == {"name": accept(name="Ada")}
 
 
-async def test_log_levels_and_changes_of_a_stateless_server(modern: EraPipe) -> None:
-    await modern.open()
-    assert (await modern.ask("logging/setLevel", {"level": "warning"}))["result"] == {}
-    await modern.call("chat")
-    assert (await modern.notification("notifications/message"))["params"]["data"] == "a warning"
-    assert (await modern.ask("resources/subscribe", {"uri": "test://a"}))["result"] == {}
-    await modern.call("touch", uri="test://a")
-    await modern.notification("notifications/tools/list_changed")
-    updated = await modern.notification("notifications/resources/updated")
+async def test_log_levels_and_changes_of_a_stateless_server(session: EraPipe) -> None:
+    assert (await session.ask("logging/setLevel", {"level": "warning"}))["result"] == {}
+    await session.call("chat")
+    assert (await session.notification("notifications/message"))["params"]["data"] == "a warning"
+    assert (await session.ask("resources/subscribe", {"uri": "test://a"}))["result"] == {}
+    await session.call("touch", uri="test://a")
+    await session.notification("notifications/tools/list_changed")
+    updated = await session.notification("notifications/resources/updated")
     assert updated["params"] == {"uri": "test://a"}
 
 
-async def test_a_cancelled_call_of_a_session_over_a_stateless_server(modern: EraPipe, log: Path) -> None:
-    await modern.open()
+async def test_a_cancelled_call_of_a_session_over_a_stateless_server(session: EraPipe, log: Path) -> None:
     key, seen = new_key(), seen_in(log)
-    params: Json = {"name": "never", "arguments": {"key": key}, "_meta": {"progressToken": "p"}}
-    await modern.say({"jsonrpc": "2.0", "id": "stop", "method": "tools/call", "params": params})
-    await modern.notification(PROGRESS)
-    await modern.cancel("stop")
+    params: Json = {"name": "never", "arguments": {"key": key}, "_meta": {"progressToken": key}}
+    await session.say({"jsonrpc": "2.0", "id": "stop", "method": "tools/call", "params": params})
+    await stepped(session, key)
+    await session.cancel("stop")
     await seen.until(lambda: seen.cancelled(key=key))
 
 
@@ -121,7 +149,7 @@ async def test_a_stateless_client_over_either_server(pipe: EraPipe, server: str)
     assert refused["error"]["code"] == UNSUPPORTED_VERSION
     # Nobody's id, and somebody's answer: the pipe lives on.
     await pipe.cancel("nobody's")
-    await pipe.answer({"id": "nobody's"}, {})
+    await pipe.answer({"id": "nobody's"}, {"resultType": "complete"})
     assert words(await pipe.call_new(tool, **arguments)) == said
 
 
@@ -139,12 +167,12 @@ async def test_input_is_asked_of_a_stateless_client_by_results(pipe: EraPipe, se
 
 
 async def test_progress_and_a_cancellation_of_a_stateless_request(pipe: EraPipe, server: str) -> None:
-    params: Json = {"name": "never", "arguments": {}, "_meta": {"progressToken": "p"}}
+    token = new_key()
+    params: Json = {"name": "never", "arguments": {}, "_meta": {"progressToken": token}}
     if server == "old":
         params |= {"name": "slow_count", "arguments": {"seconds": 100, "steps": 1000}}
     sent = await pipe.send_new("tools/call", params, tasks=False)
-    told = await pipe.notification(PROGRESS)
-    assert told["params"]["progressToken"] == "p"
+    await stepped(pipe, token)
     await pipe.cancel(sent["id"])
     await pipe.new("server/discover")
     # "MUST NOT send any further messages for it"
@@ -153,9 +181,9 @@ async def test_progress_and_a_cancellation_of_a_stateless_request(pipe: EraPipe,
 
 async def test_the_stateless_server_hears_of_the_cancellation(modern: EraPipe, log: Path) -> None:
     key, seen = new_key(), seen_in(log)
-    params: Json = {"name": "never", "arguments": {"key": key}, "_meta": {"progressToken": "p"}}
+    params: Json = {"name": "never", "arguments": {"key": key}, "_meta": {"progressToken": key}}
     sent = await modern.send_new("tools/call", params, tasks=False)
-    await modern.notification(PROGRESS)
+    await stepped(modern, key)
     await modern.cancel(sent["id"])
     await seen.until(lambda: seen.cancelled(key=key))
     seen.check()
