@@ -266,8 +266,9 @@ class House:
     def _stateless(self, key: bytes, names: Names, pace: Pace, beginning: Beginning) -> Stateless:
         infos = Infos()
         self.held = HeldCalls(self.service, beginning, States(key, self.clock), infos, self.clock)
+        limits = self.config.limits
         self.subscribing = Subscribing(
-            self.service, self.rates, names, self.config.limits.stream_queue_bytes
+            self.service, self.rates, names, limit=limits.stream_queue_bytes, most=limits.sessions
         )
         return Stateless(
             Bridged(self.service, self.held, infos, self.clock),

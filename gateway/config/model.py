@@ -126,7 +126,9 @@ class LimitsConfig(Slice):
         description="Size of the event log of one task; what comes beyond it cannot be read again later.",
     )
     sessions: Annotated[int, count()] = Field(
-        default=10_000, description="Sessions with open state on one replica."
+        default=10_000,
+        description="Sessions with open state on one replica; and as many subscriptions of clients that "
+        "have no sessions.",
     )
     stream_queue_bytes: Annotated[int, size("1KiB")] = Field(
         default=read_size("1MiB"), description="What may wait for one client that reads its stream slowly."

@@ -31,7 +31,7 @@ _log = logging.getLogger("gateway.crossing")
 
 _IDENT: Final = b'"gateway-discover"'
 _SECONDS: Final = 5.0
-_CREDENTIALS: Final = (401, 403, 407, 429)
+_CREDENTIALS: Final = (401, 403, 407)
 _TELLING_NOTHING: Final = (401, 403, 407, 408, 425, 429, 502, 503, 504)
 
 

@@ -41,6 +41,8 @@ _MAX_LOOSE_BYTES: Final = 4 * 1024 * 1024
 _MAX_URIS: Final = 1000
 # For how long changes are listened for on behalf of a client that has stopped to listen.
 _GRACE: Final = 60.0
+_HEARD_SECONDS: Final = 1.0
+_INITIALIZED: Final = "notifications/initialized"
 _NOTHING: Final = b"{}"
 _ENDED: Final = "the session with the upstream was ended"
 
@@ -61,6 +63,7 @@ class StatelessLink:
         self._channel = StatelessChannel(road, caller, clock, crew, drive=True)
         self._loose = Loose(tag, _MAX_LOOSE, _MAX_LOOSE_BYTES)
         self._changes = Subscription(road, self._channel.stamp, self._loose.put, clock, crew)
+        self._beginning: asyncio.Task[None] | None = None
         self._grace: asyncio.Task[None] | None = None
         self._reading = 0
         self._last_use = clock.monotonic()
@@ -109,6 +112,7 @@ class StatelessLink:
             raise UpstreamLost(f"{_ENDED} before the message was sent", sent=False)
         self._reading += 1
         try:
+            await self._heard()
             one = peek(message)
             if one.method in self._own:
                 yield await self._answer(one, headers)
@@ -130,6 +134,9 @@ class StatelessLink:
         for one in messages(message)[0]:
             if one.kind == "request":
                 self._crew.spawn(self._pass_through(one, headers), one.method)
+            elif one.method == _INITIALIZED:
+                self._hear()
+                self._leave()
             else:
                 await self._channel.send(one.raw, headers)
 
@@ -143,15 +150,13 @@ class StatelessLink:
         try:
             if self._grace is not None:
                 self._grace.cancel()
-            if not self._changes.open:
-                self._crew.spawn(self._begin(), "listen")
+            self._hear()
             while (raw := await self._loose.take(reader)) is not None:
                 yield raw
         finally:
             self._last_use = self._clock.monotonic()
             self._loose.leave(reader)
-            if not self._loose.read and not self._closed:
-                self._grace = self._crew.spawn(self._end_changes(), "grace")
+            self._leave()
 
     def keep(self, raw: bytes) -> None:
         """Keep a message for the next listener."""
@@ -161,6 +166,9 @@ class StatelessLink:
         """End the link: calls under way are cancelled, the listener ends."""
         if not self._closed:
             self._closed = True
+            for task in (self._beginning, self._grace):
+                if task is not None:
+                    task.cancel()
             self._changes.end()
             self._channel.cancel_all(_ENDED)
             self._loose.end()
@@ -176,6 +184,21 @@ class StatelessLink:
         except UpstreamLost as lost:
             words = f"Upstream unavailable: {lost}"
             self._loose.put(refusal_response(one.id, Refusal(UPSTREAM_UNAVAILABLE, words)))
+
+    def _hear(self) -> None:
+        """Begin to listen for changes: those that a client causes before it listens are kept for it."""
+        if not self._changes.open and (self._beginning is None or self._beginning.done()):
+            self._beginning = self._crew.spawn(self._begin(), "listen")
+
+    def _leave(self) -> None:
+        """Listen no more after a while, unless somebody does."""
+        if not self._loose.read and not self._closed:
+            self._grace = self._crew.spawn(self._end_changes(), "grace")
+
+    async def _heard(self) -> None:
+        """Wait for a moment until the upstream hears us listen, so that what a call changes is told."""
+        if self._beginning is not None and not self._beginning.done():
+            await asyncio.wait([self._beginning], timeout=_HEARD_SECONDS)
 
     async def _begin(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, suppress
 from typing import Any
@@ -16,7 +17,7 @@ from gateway.tasks.model import Task, TaskKey
 
 Find = Callable[[TaskKey], Running | None]
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
-Tell = Callable[[Task, CommandKind], None]
+Tell = Callable[[Task, int], None]
 
 
 class _Attention:
@@ -36,14 +37,14 @@ class _Attention:
         """Take note of who runs it."""
         if self._running is None and self._told is None and not task.ended:
             self._told = task
-            self._tell(task, "attend")
+            self._tell(task, 1)
 
     def end(self) -> None:
         """Nobody reads it any more."""
         if self._running is not None:
             self._running.asking.unattend(self._replica)
         elif self._told is not None:
-            self._tell(self._told, "unattend")
+            self._tell(self._told, -1)
 
 
 class Readers:
@@ -56,6 +57,7 @@ class Readers:
         self._hub = hub
         self._find = find
         self._spawn = spawn
+        self._afar = Counter[TaskKey]()
 
     def __repr__(self) -> str:
         return f"<Readers by {self._hub!r}>"
@@ -106,7 +108,15 @@ class Readers:
             if attention is not None:
                 attention.end()
 
-    def _tell(self, task: Task, kind: CommandKind) -> None:
+    def _tell(self, task: Task, change: int) -> None:
+        """Let the replica that runs a task know of the first reader here, and of the last one's end."""
+        before = self._afar[task.key]
+        self._afar[task.key] += change
+        if before and self._afar[task.key]:
+            return
+        if not self._afar[task.key]:
+            del self._afar[task.key]
+        kind: CommandKind = "attend" if change > 0 else "unattend"
         if task.owner != self._replica:
             command = Command(kind, task.key, sender=self._replica)
             self._spawn(self._send(task.owner, command), kind)

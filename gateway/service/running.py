@@ -26,6 +26,10 @@ _SERVER_FAULT: Final = 500
 _FAREWELL_SECONDS: Final = 5.0
 
 
+async def _nowhere() -> None:
+    """Return no channel: the call is made but once."""
+
+
 class Running:
     """A task that this replica runs.
 
@@ -59,6 +63,13 @@ class Running:
         else:
             self._ident, self._message = early.ident, early.message
             self._wants_progress = early.wants_progress
+            early.message = b""
+        order.message = b""
+        self._again = order.policy.on_loss == "retry"
+        if not self._again:
+            # The way back holds the client's whole request, and a task may live for hours.
+            order.reach = _nowhere
+            self._message = b"" if early is not None else self._message
         self._patience: asyncio.TimerHandle | None = None
         if order.streams:
             self.feed.put(News("created", task, offset="0"))
@@ -173,7 +184,7 @@ class Running:
 
     async def _exchange_again(self) -> Ending:
         """Make the call; where its policy lets it run twice, again when the upstream was lost (I3)."""
-        if self.order.policy.on_loss == "retry":
+        if self._again:
             for seconds in _RETRY_SECONDS:
                 try:
                     return await self._exchange()
@@ -190,8 +201,12 @@ class Running:
         self._sent = True
         if self.order.early is not None:
             return await self._read_early(self.order.early)
-        channel = self.order.channel
-        async with aclosing(channel.exchange(self._message, self.order.headers)) as messages:
+        channel, message = self.order.channel, self._message
+        if not self._again:
+            self._message = b""
+        exchange = channel.exchange(message, self.order.headers)
+        del message
+        async with aclosing(exchange) as messages:
             async for message in messages:
                 ending = await self._take(call.hear(message))
                 if ending is not None:

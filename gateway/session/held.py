@@ -7,6 +7,7 @@ store's, so that the retry may come to any replica, and nothing of it stays when
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
@@ -50,6 +51,7 @@ class HeldCalls:
         self._infos = infos
         self._clock = clock
         self._crew = Crew("held calls")
+        self._attending = Counter[TaskKey]()
 
     def __repr__(self) -> str:
         return f"<HeldCalls, {len(self._crew)} at work>"
@@ -84,6 +86,9 @@ class HeldCalls:
 
     def holds(self, asked: Asked) -> bool:
         """Tell whether a request is the retry of a held call, and none that the upstream asked for."""
+        raw = asked.visit.request.raw
+        if b"requestState" not in raw and b"\\u" not in raw:
+            return False
         state = text_of(members(asked.visit.request.params).get("requestState"))
         return state is not None and self._states.made(asked.visit, state)
 
@@ -148,6 +153,7 @@ class HeldCalls:
         Ends without any of them where the call is gone.
         """
         told = False
+        self._attending[key] += 1
         until = None if window is None else self._clock.monotonic() + window
         patience = KEEP_ALIVE_SECONDS if window is None else max(0.001, min(window, KEEP_ALIVE_SECONDS))
         try:
@@ -162,8 +168,12 @@ class HeldCalls:
                         yield Wire(message, last=True)
                         return
         finally:
-            if not told:
-                self._crew.spawn(self._give_up(key), "give up")
+            self._attending[key] -= 1
+            if not self._attending[key]:
+                del self._attending[key]
+                # Another retry of the same call may wait for it yet.
+                if not told:
+                    self._crew.spawn(self._give_up(key), "give up")
 
     async def _message(self, asked: Asked, key: TaskKey, state: State | None) -> bytes | None:
         if state is None:

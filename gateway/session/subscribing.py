@@ -12,7 +12,7 @@ import msgspec
 from gateway.aio.spawn import Crew
 from gateway.bridge.results import acknowledged, change_for, subscription_cancelled, subscription_end
 from gateway.crossing.port import Wanted
-from gateway.protocol.codes import INVALID_PARAMS
+from gateway.protocol.codes import INVALID_PARAMS, LIMIT_REACHED
 from gateway.protocol.envelope import dump, list_of, members, text_of, value
 from gateway.protocol.errors import Refusal, StoreAway, UpstreamLost
 from gateway.protocol.splice import set_member
@@ -42,13 +42,19 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 class Subscribing:
-    """Opens subscriptions. Each ends with its client, with the gateway, and with nothing else."""
+    """Opens subscriptions. Each ends with its client, with the gateway, and with nothing else.
 
-    def __init__(self, service: TaskService, rates: RateLimits, names: Names, limit: int) -> None:
+    `limit` bounds in bytes what waits for a client that reads slowly, `most` how many there are.
+    """
+
+    def __init__(
+        self, service: TaskService, rates: RateLimits, names: Names, *, limit: int, most: int
+    ) -> None:
         self._service = service
         self._rates = rates
         self._names = names
         self._limit = limit
+        self._most = most
         self._crew = Crew("subscriptions")
         self._feeds: set[Feed] = set()
 
@@ -60,6 +66,8 @@ class Subscribing:
         asked_for = read_filter(asked)
         if asked_for.task_ids and not asked.declared:
             raise missing_extension(TASKS_EXTENSION)
+        if len(self._feeds) >= self._most:
+            raise self._full()
         keys = await self._keys(asked, asked_for.task_ids)
         if asked_for.task_ids and not keys and await asked.passes_tasks():
             return await forward(asked.visit)
@@ -69,6 +77,11 @@ class Subscribing:
             crossing = asked.visit.served.crossing
             wanted = await crossing.honoured(asked.caller, wanted, asked.headers)
         return Stream(await begun(self._stream(asked, wanted, keys)))
+
+    def _full(self) -> Refusal:
+        words = f"Limit reached: sessions ({self._most} subscriptions are open); try again later"
+        data = {"limit": "sessions", "max": self._most, "retryAfter": 30}
+        return Refusal(LIMIT_REACHED, words, data, status=503, retry_after=30)
 
     def end_all(self) -> None:
         """End every subscription, each with a last word."""
@@ -176,7 +189,9 @@ class Subscribing:
         Returns the size of an end that does not fit now, else 0.
         """
         first = True
-        async with aclosing(self._service.readers.wait(key, KEEP_ALIVE_SECONDS)) as states:
+        # It asks nobody: whoever runs the task need not hear of each of what may be thousands.
+        waiting = self._service.readers.wait(key, KEEP_ALIVE_SECONDS, asks=False)
+        async with aclosing(waiting) as states:
             async for state in states:
                 if state is None:
                     continue

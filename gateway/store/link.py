@@ -45,6 +45,8 @@ class Link:
         self.quick = Lane("quick", self.connection, timeout=timeout)
         # Large values take their own way, so that a small read never waits behind 16 MB.
         self.bulk = Lane("bulk", self.connection, timeout=timeout)
+        # No crowd of other work may keep leases from being renewed.
+        self.leases = Lane("leases", self.connection, timeout=timeout)
 
     def __repr__(self) -> str:
         return f"<Link {self.quick!r} {self.bulk!r}>"
@@ -57,6 +59,7 @@ class Link:
         """Close what was opened."""
         await self.quick.close()
         await self.bulk.close()
+        await self.leases.close()
         await self.pool.disconnect()
         if isinstance(self.pool, SentinelConnectionPool):
             await cast(Sentinel, self.pool.sentinel_manager).aclose()

@@ -23,6 +23,7 @@ Observe = Callable[[str, float, bool], None]
 
 _LARGE: Final = 32_768
 _SWEEPS: Final = 16
+_LEASES: Final = ("renew", "claim_lost")
 _OFFSET: Final = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 _PLACE: Final = re.compile(r"[0-9]{1,16}")
 
@@ -317,7 +318,7 @@ class RedisStore:
         return (b"ZREM", self._keys.leases, *leases)
 
     async def _ask(self, operation: str, *commands: Words, bulk: bool = False) -> list[Reply]:
-        lane = self.link.bulk if bulk else self.link.quick
+        lane = self.link.bulk if bulk else self.link.leases if operation in _LEASES else self.link.quick
         if self._observe is None:
             return await lane.ask(*commands)
         began = self._clock.monotonic()

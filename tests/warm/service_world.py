@@ -152,7 +152,8 @@ class Replica:
         self.url = url
         self.name = name
         self.clock = HandClock()
-        self.store = open_store(url, timeout=timeout)
+        self.operations: list[str] = []
+        self.store = open_store(url, timeout=timeout, observe=self._note)
         self.bus = RedisBus(self.store.link, name)
         self.metrics = Metrics("0", ["reports"], [], [])
         self.ended: list[TaskEnded] = []
@@ -169,6 +170,10 @@ class Replica:
         )
         self.leases = Leases(self.service, self.store, self.witness, self.clock, lease_ms)
         self._obeying: asyncio.Task[None] | None = None
+
+    def _note(self, operation: str, seconds: float, answered: bool) -> None:
+        del seconds, answered
+        self.operations.append(operation)
 
     async def open(self) -> None:
         """Begin to listen to other replicas; return when they are heard."""

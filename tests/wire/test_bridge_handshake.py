@@ -265,6 +265,13 @@ async def test_changes_come_on_the_get_stream(client: TasksB) -> None:
     assert not [one for one in client.heard if "updated" in str(one.message.get("method"))]
 
 
+async def test_what_changes_before_the_client_listens_is_kept_for_it(client: TasksB) -> None:
+    await call(client, "touch", uri="test://a")
+    await client.listen()
+    changed = await client.hears(lambda one: "list_changed" in str(one.message.get("method")))
+    assert changed.stream == "get"
+
+
 async def test_a_session_that_was_ended_is_unknown(bridge: Bridge, client: TasksB) -> None:
     async with await client.send("DELETE") as answer:
         assert answer.status in (200, 204)

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tests.wire.answers import Json
 from tests.wire.era_upstream import EraUpstream
 from tests.wire.era_world import Eras, configuration, deployed, new_key
 from tests.wire.scripted_upstream import Call, text, tool
@@ -76,3 +77,31 @@ async def test_tasks_are_told_of_while_the_upstream_is_away(
             message = await changes.next()
             assert message is not None
             assert message["params"]["status"] == "completed"
+
+
+async def test_I10_there_are_no_more_subscriptions_than_there_may_be(
+    era_upstream: EraUpstream, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    config = configuration(era_upstream, "memory://", limits={"sessions": 2})
+    async with (
+        deployed(era_upstream, config, tmp_path_factory.mktemp("few")) as eras,
+        eras.client() as caller,
+    ):
+        wanted: Json = {"notifications": {}}
+        async with caller.listen({}), caller.listen({}) as other:
+            refused = await caller.ask("subscriptions/listen", wanted)
+            assert refused.refusal[:2] == (503, -32603)
+            assert "sessions" in refused.refusal[2]
+            other.cut()
+            async with asyncio.timeout(10):
+                while "error" in (await one(caller)):  # noqa: ASYNC110 nobody tells of its end
+                    await asyncio.sleep(0.01)
+
+
+async def one(caller: Stateless) -> Json:
+    """Open a subscription and return its first message."""
+    answer = await caller.begin("subscriptions/listen", {"notifications": {}})
+    try:
+        return await answer.next() or {}
+    finally:
+        answer.cut()
