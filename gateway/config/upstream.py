@@ -160,6 +160,11 @@ class UpstreamConfig(Slice):
         default=read_duration("1h"),
         description="How long a session that nobody uses keeps its child or connection.",
     )
+    max_connections: Annotated[int, count()] = Field(
+        default=1000,
+        description="Connections of one replica to `url` at the same time. A task holds one while it runs, "
+        "and so does every call that is not answered yet.",
+    )
     max_sessions: Annotated[int, count()] = Field(
         default=1000,
         description="Sessions that one replica holds with `url` for clients of the stateless era.",

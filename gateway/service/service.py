@@ -11,9 +11,10 @@ from typing import Final
 from gateway.aio.clock import Clock
 from gateway.aio.spawn import Crew
 from gateway.protocol.codes import INTERNAL_ERROR
-from gateway.protocol.errors import IllegalMove, Refusal, StoreAway, UpstreamLost
+from gateway.protocol.errors import IllegalMove, Refusal, StoreAway
 from gateway.protocol.headers import Headers
 from gateway.service.announce import Announcer
+from gateway.service.answers import Answers
 from gateway.service.commands import Commands
 from gateway.service.early import Early, EarlyCalls
 from gateway.service.feed import Feed
@@ -26,9 +27,9 @@ from gateway.service.running import Running
 from gateway.service.turns import Turns
 from gateway.service.waits import Waits
 from gateway.service.witness import Witness
-from gateway.store.port import Bus, Claim, Command, Exists, Full, Store
+from gateway.store.port import Bus, Command, Exists, Full, Store
 from gateway.tasks import call
-from gateway.tasks.model import Outcome, Pending, Scope, Task, TaskKey
+from gateway.tasks.model import Outcome, Scope, Task, TaskKey
 from gateway.upstream.port import Channel
 
 _log: Final = logging.getLogger("gateway.service")
@@ -81,6 +82,7 @@ class TaskService:
         )
         self.on_session_ended: Callable[[str], None] = lambda _: None
         self.on_said: Callable[[str, bytes], Awaitable[None]] | None = None
+        self._answers = Answers(replica, self._tools, bus, self._running, self._crew)
         self._closers: dict[str, Closer] = {}
         self.draining = False
 
@@ -219,53 +221,7 @@ class TaskService:
 
     async def answer(self, scope: Scope, relay_id: str, message: bytes) -> bool:
         """Pass a client's answer on to the upstream; tell whether anybody still waited for it."""
-        key = TaskKey.from_digest(scope, call.relayed_digest(relay_id))
-        found = await self._store.take_pending(key, relay_id)
-        if found is None:
-            return await self._answer_again(scope, relay_id, message)
-        task, pending = found
-        self.announcer.moved(task)
-        self._witness.answered(task, pending.method)
-        message = call.readdressed(message, pending.upstream_id)
-        running = self._running.get(task.key)
-        if running is None:
-            if task.owner != self.replica:
-                await self._answer_afar(task, pending, message)
-            return task.owner != self.replica
-        running.moved(task)
-        if not task.pending:
-            running.answered()
-        try:
-            await running.asking.answer(message, relay_id)
-        except UpstreamLost as lost:
-            _log.warning("an answer did not reach the upstream: %s", lost)
-            running.unheard(lost)
-        return True
-
-    async def _answer_again(self, scope: Scope, relay_id: str, message: bytes) -> bool:
-        """Take an answer whose first sending the store carried out too late to say so.
-
-        The question still waits in memory then. Where it does not, nobody waits for the answer.
-        """
-        for running in self._running.values():
-            pending = running.asking.waiting(relay_id) if running.task.key.scope == scope else None
-            if pending is not None:
-                sent = call.readdressed(message, pending.upstream_id)
-                await running.asking.answer(sent, relay_id, untaken=True)
-                return True
-        return False
-
-    async def _answer_afar(self, task: Task, pending: Pending, message: bytes) -> None:
-        """Send an answer to the replica that runs the task; where nobody hears it, it was not taken."""
-        command = Command("answer", task.key, message, relay_id=pending.relay_id)
-        try:
-            heard = await self._bus.send(task.owner, command)
-        except StoreAway:
-            heard = False
-        if not heard:
-            with suppress(IllegalMove):
-                await self._store.ask(task.key, Claim(task.owner, task.epoch), pending)
-            raise StoreAway("the replica that runs the task cannot be reached")
+        return await self._answers.answer(scope, relay_id, message)
 
     def early(self, message: bytes, channel: Channel, headers: Headers) -> Early:
         """Send a request that is not a task, or not yet; `begin` may make one of it."""

@@ -102,8 +102,13 @@ class HeldCalls:
         if task is None:
             raise _unknown()
         found = answers_of(task, answers, own_key)
-        for relay, message in found.items():
-            await self._service.answer(key.scope, relay, message)
+        try:
+            for relay, message in found.items():
+                await self._service.answer(key.scope, relay, message)
+        except asyncio.CancelledError:
+            # The question is answered, and nobody waits for what comes of it.
+            self._crew.spawn(self._give_up(key), "give up")
+            raise
         policy = asked.visit.policy
         window = policy.inline_within / 1000 if task.dialect == "c" and asked.declared else None
         async with aclosing(self._told(asked, key, window)) as items:

@@ -230,7 +230,8 @@ def check_version(visit: Visit) -> None:
     version = visit.inbound.header(VERSION)
     if version is None or version in HANDSHAKE or version in STATELESS:
         return
-    if not _VERSION.fullmatch(version) or (visit.session is not None and visit.session.link):
+    # A version newer than the gateway is the upstream's to judge, unless the session has another.
+    if not _VERSION.fullmatch(version) or (visit.session is not None and version != visit.version):
         raise Refusal(
             INVALID_REQUEST, f"Bad Request: Unsupported protocol version: {version[:40]!r}", status=400
         )

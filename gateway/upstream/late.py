@@ -19,6 +19,7 @@ class LateLink:
         self._start = start
         self._link: MessageLink | None = None
         self._lost: UpstreamLost | None = None
+        self._closed = False
         self._starting = asyncio.Lock()
         self._started = asyncio.Event()
 
@@ -55,6 +56,8 @@ class LateLink:
         Raises `UpstreamLost` where the child cannot be started.
         """
         await self._started.wait()
+        if self._closed:
+            return
         link = await self._get()
         async with aclosing(link.listen()) as messages:
             async for one in messages:
@@ -66,12 +69,16 @@ class LateLink:
             await self._link.settled()
 
     async def close(self) -> None:
-        """End the child where there is one."""
+        """End the child where there is one, and the wait for one."""
+        self._closed = True
+        self._started.set()
         if self._link is not None:
             await self._link.close()
 
     async def _get(self) -> MessageLink:
         async with self._starting:
+            if self._closed:
+                raise UpstreamLost("the gateway is stopping", sent=False)
             if self._lost is not None:
                 raise self._lost
             if self._link is None:

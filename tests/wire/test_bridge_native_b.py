@@ -148,7 +148,7 @@ async def test_a_cancelled_task_of_dialect_c_ends_the_upstreams_work(native: Bri
         await ended(native, name, number + 1)
 
 
-async def test_server_everything_researches_for_everybody(native: Bridge) -> None:
+async def test_server_everything_researches_and_asks_whoever_calls(native: Bridge) -> None:
     tool, arguments = "simulate-research-query", {"topic": new_key()}
     params: Json = {"name": tool, "arguments": arguments}
 
@@ -175,11 +175,15 @@ async def test_server_everything_researches_for_everybody(native: Bridge) -> Non
             exchange = await client.begin(new_id(), params, ident=1)
             return words((await exchange.response(1))["result"])
 
-    found = await asyncio.gather(as_c(), as_plain_c(), as_b(), as_plain_b(), as_a())
+    found, meant = await asyncio.gather(
+        asyncio.gather(as_c(), as_plain_c(), as_b(), as_plain_b(), as_a()), interpretations(native)
+    )
     assert all("Research Report" in text and arguments["topic"] in text for text in found)
+    assert all("programming" in text for text in meant)
 
 
-async def test_server_everything_asks_everybody_what_is_meant(native: Bridge) -> None:
+async def interpretations(native: Bridge) -> list[str]:
+    """Let clients be asked what their query means; return their reports."""
     tool, arguments = "simulate-research-query", {"topic": "python", "ambiguous": True}
     meant = accept(interpretation="programming")
     # It asks each new client for its roots.
@@ -203,8 +207,7 @@ async def test_server_everything_asks_everybody_what_is_meant(native: Bridge) ->
         async with native.client_b("everything", responder=respond) as client:
             return words((await client.ask("tools/call", {"name": tool, "arguments": arguments}))["result"])
 
-    found = await asyncio.gather(as_c(), as_plain_c(), as_plain_b())
-    assert all("programming" in text for text in found)
+    return await asyncio.gather(as_c(), as_plain_c(), as_plain_b())
 
 
 async def test_a_plain_call_that_is_cancelled_cancels_the_upstreams_task(native: Bridge) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -14,7 +15,7 @@ from tests.redis_servers import RedisServer
 from tests.tools import ToolMissing
 from tests.wire.answers import Json
 from tests.wire.era_upstream import EraUpstream
-from tests.wire.era_world import Eras, configuration, deployed, meanwhile, new_key
+from tests.wire.era_world import Eras, configuration, deployed, left_in, meanwhile, new_key
 from tests.wire.scripted_upstream import Call, text, tool
 from tests.wire.stateless_client import Stateless
 from tests.wire.stateless_rules import accept, retry
@@ -111,3 +112,60 @@ async def test_I3_a_retry_that_declares_more_goes_on_with_its_call_and_begins_no
         call.finish(text("once"))
         assert (await retrying).text == "once"
     assert len(eras.upstream.calls[key]) == 1
+
+
+async def test_I10_calls_that_are_left_at_any_moment_keep_nothing(
+    era_upstream: EraUpstream, redis_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    config = configuration(era_upstream, redis_url)
+    # A client may leave with what it asked for on the wire: such a call waits for its answer.
+    config["upstreams"]["main"] |= {"max_sessions": 1, "answer_within": "1s"}
+    chance = random.Random(7)
+    async with deployed(era_upstream, config, tmp_path_factory.mktemp("left")) as eras:
+        async with eras.client() as caller:
+            for _ in range(60):
+                params = tool(new_key(), chance.choice(["plain", "patient"]))
+                async with meanwhile(caller.ask("tools/call", params)) as asking:
+                    if chance.random() < 0.7:
+                        call = await era_upstream.called(params["arguments"]["key"])
+                        await asyncio.sleep(chance.random() * 0.08)
+                        call.ask()
+                    await asyncio.wait([asking], timeout=chance.random() * 0.12)
+                if asking.done() and not asking.cancelled() and "result" in asking.result().response:
+                    answer = retry(asking.result().result, {"elicitation/create": accept(name="Ada")})
+                    async with meanwhile(caller.ask("tools/call", {**params, **answer})) as retrying:
+                        await asyncio.wait([retrying], timeout=chance.random() * 0.1)
+        # One session alone may be open: it makes room only where nobody uses it.
+        async with eras.client() as other, asyncio.timeout(20):
+            while "error" in (await other.ask("tools/list")).response:  # noqa: ASYNC110 nobody tells of it
+                await asyncio.sleep(0.1)
+        await asyncio.to_thread(eras.gateways[0].end)
+        keys = await left_in(redis_url, config["store"]["prefix"])
+        assert not {key for key, ms in keys.items() if ms < 0}
+
+
+async def test_I5_an_answer_reaches_its_task_though_the_client_that_brought_it_has_left(
+    slow: Eras, redis: RedisServer
+) -> None:
+    async with slow.client() as caller:
+        key = new_key()
+        made = await caller.ask("tools/call", tool(key, "work"))
+        call = await slow.upstream.called(key)
+        question = call.ask()
+        (name,) = (await caller.reach(made.task_id, "input_required"))["inputRequests"]
+        inputs = {name: accept(name="Ada")}
+        params = {"taskId": made.task_id, "inputResponses": inputs}
+        async with meanwhile(caller.ask("tasks/update", params)):
+            await asyncio.sleep(0.002)
+            redis.hang()
+            await asyncio.sleep(0.3)
+        redis.wake()
+        # It was taken, or it was not and can be brought again: it is not lost.
+        async with asyncio.timeout(10):
+            while not question.is_answered:
+                found = await caller.get(made.task_id)
+                if name in found.response.get("result", {}).get("inputRequests", {}):
+                    await caller.ask("tasks/update", params)
+                await asyncio.sleep(0.05)
+        call.finish()
+        await caller.reach(made.task_id, "completed")
