@@ -207,7 +207,7 @@ async def interpretations(native: Bridge) -> list[str]:
         async with native.client_b("everything", responder=respond) as client:
             return words((await client.ask("tools/call", {"name": tool, "arguments": arguments}))["result"])
 
-    return await asyncio.gather(as_c(), as_plain_c(), as_plain_b())
+    return [*await asyncio.gather(as_c(), as_plain_c(), as_plain_b())]
 
 
 async def test_a_plain_call_that_is_cancelled_cancels_the_upstreams_task(native: Bridge) -> None:
