@@ -105,6 +105,9 @@ class House:
             self.replica, self.store, self.bus, self.witness, self.clock, service_limits(config)
         )
         self._in_place = in_place
+        # Made with the secret, which a start that fails never gets.
+        self.held: HeldCalls | None = None
+        self.subscribing: Subscribing | None = None
         self._sep1686, self._sep2663 = Sep1686(), Sep2663()
         self.served = {name: self._serve(name, upstream) for name, upstream in config.upstreams.items()}
 
@@ -118,11 +121,18 @@ class House:
         self.crew.keep(leases.run, "leases")
         self.crew.keep(self.service.obey, "commands")
 
+    def end_subscriptions(self) -> None:
+        """End every subscription, each with a last word."""
+        if self.subscribing is not None:
+            self.subscribing.end_all()
+
     async def stop(self) -> None:
         """End what still runs, store how it ended, let go of everything."""
         await self.service.close()
-        await self.subscribing.close()
-        await self.held.close()
+        if self.subscribing is not None:
+            await self.subscribing.close()
+        if self.held is not None:
+            await self.held.close()
         await self.crew.close()
         await self.bus.close()
         for served in self.served.values():
@@ -327,7 +337,7 @@ class HttpFront:
         _log.info("draining: %d tasks run, and have up to %g s; no new ones are taken", running, seconds)
         if not await self.house.service.drain(seconds):
             _log.warning("the drain time is over; tasks that still run end as failed")
-        self.house.subscribing.end_all()
+        self.house.end_subscriptions()
         await self.house.service.close()
         await self.shut()
 

@@ -25,7 +25,7 @@ async def _settle(link: PipeLink, pipe: Pipe, house: House) -> None:
     """Let what is in flight be answered and running tasks finish, within the drain time."""
     seconds = house.config.drain / 1000
     draining = house.crew.spawn(house.service.drain(seconds), "drain")
-    house.subscribing.end_all()
+    house.end_subscriptions()
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await link.settled()

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gateway.protocol.codes import INVALID_REQUEST
-from gateway.protocol.envelope import Envelope, members, meta_of, peek
+from gateway.protocol.envelope import Envelope, members, meta_of, peek, text_of
 from gateway.protocol.errors import Refusal, UpstreamLost
 from gateway.protocol.headers import Headers
 from gateway.protocol.stateless import SUBSCRIPTION_ID
@@ -27,6 +27,9 @@ _log = logging.getLogger("gateway.upstream")
 _MEBIBYTE: Final = 1024 * 1024
 # Gets what names it, and nothing else.
 _SUBSCRIPTION: Final = "subscriptions/listen"
+# 2025-11-25 tasks, "Related Task Metadata": what a task asks comes while its result is waited for.
+_RELATED: Final = "io.modelcontextprotocol/related-task"
+_RESULT: Final = "tasks/result"
 MAX_INBOX: Final = 16 * _MEBIBYTE
 MAX_LOOSE: Final = 1000
 
@@ -71,6 +74,7 @@ class MessageLink:
         self._calls: dict[bytes, Inbox] = {}
         self._tokens: dict[bytes, Inbox] = {}
         self._asked: dict[bytes, Inbox] = {}
+        self._tasks: dict[str, Inbox] = {}
         self._loose = Loose(tag, max_loose, max_loose_bytes)
         self._through = through
         self._settled = asyncio.Event()
@@ -117,6 +121,7 @@ class MessageLink:
         inbox = Inbox(request.method, self._max_inbox)
         token = _token(meta_of(request.params).get("progressToken"))
         self._calls[ident] = inbox
+        self._note_task(request, inbox)
         if token is not None:
             self._tokens[token] = inbox
         try:
@@ -162,6 +167,7 @@ class MessageLink:
         if ident is None or ident in self._calls:
             return
         inbox = self._calls[ident] = Through(one.method, self._loose)
+        self._note_task(one, inbox)
         token = _token(meta_of(one.params).get("progressToken"))
         if token is not None:
             self._tokens[token] = inbox
@@ -225,7 +231,7 @@ class MessageLink:
         self._forget(ident, inbox)
 
     def _ask(self, one: Envelope) -> None:
-        inbox = self._likely(asks=True)
+        inbox = self._owner(one, asks=True)
         ident = key(one.id)
         if inbox is None:
             self._loose.put(one.raw)
@@ -249,7 +255,7 @@ class MessageLink:
             ident = _token(members(one.params).get("requestId"))
             inbox = self._answered(ident)
         else:
-            inbox = self._subscribed(one) or self._likely()
+            inbox = self._subscribed(one) or self._owner(one)
         if inbox is None:
             self._loose.put(one.raw)
         else:
@@ -259,6 +265,22 @@ class MessageLink:
         """Return the subscription that a notification is for (2026-07-28 "Receiving Notifications")."""
         ident = _token(meta_of(one.params).get(SUBSCRIPTION_ID))
         return None if ident is None else self._calls.get(ident)
+
+    def _note_task(self, request: Envelope, inbox: Inbox) -> None:
+        task = text_of(members(request.params).get("taskId")) if request.method == _RESULT else None
+        if task is not None:
+            self._tasks[task] = inbox
+
+    def _owner(self, one: Envelope, *, asks: bool = False) -> Inbox | None:
+        """Return the call that a message belongs to: the one that waits for the task it is about.
+
+        On a pipe tasks that no call waits for are the client's own, who hears all there is.
+        """
+        related = meta_of(one.params).get(_RELATED)
+        task = None if related is None else text_of(members(related).get("taskId"))
+        if task is not None and (task in self._tasks or self._through):
+            return self._tasks.get(task)
+        return self._likely(asks=asks)
 
     def _likely(self, *, asks: bool = False) -> Inbox | None:
         """Return the call that an unaddressed message most likely belongs to, `None` for the listener.
@@ -305,6 +327,8 @@ class MessageLink:
             del self._calls[ident]
         for token in [one for one, owner in self._tokens.items() if owner is inbox]:
             del self._tokens[token]
+        for task in [one for one, owner in self._tasks.items() if owner is inbox]:
+            del self._tasks[task]
         for asked in inbox.asked:
             self._asked.pop(asked, None)
         inbox.asked.clear()

@@ -57,6 +57,34 @@ class _Pipe(asyncio.Protocol):
         self._watcher.resume_writing()
 
 
+class _End:
+    """One end of a pipe, for a loop to watch: its descriptor is closed once.
+
+    uvloop closes the file object and then the descriptor again, whose number may be another process's
+    by then; so there the closing is left to it.
+    """
+
+    def __init__(self, pipe: IO[bytes] | None, loop: asyncio.AbstractEventLoop) -> None:
+        if pipe is None:
+            raise ValueError("the process has no such pipe")
+        self._fd = os.dup(pipe.fileno())
+        self._closes = not type(loop).__module__.startswith("uvloop")
+        pipe.close()
+
+    def __repr__(self) -> str:
+        return f"<_End {self._fd}>"
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._fd
+
+    def close(self) -> None:
+        """Close the descriptor, where the loop does not."""
+        if self._closes:
+            self._closes = False
+            os.close(self._fd)
+
+
 class Process:
     """A running process. `stdin` is `None` until the pipes are open."""
 
@@ -88,11 +116,11 @@ class Process:
     async def open(self) -> None:
         """Watch the pipes and the exit."""
         popen, loop = self._popen, self._loop
-        stdin, _ = await loop.connect_write_pipe(lambda: _Pipe(self._watcher, 0), _given(popen.stdin))
+        stdin, _ = await loop.connect_write_pipe(lambda: _Pipe(self._watcher, 0), _End(popen.stdin, loop))
         self.stdin = stdin
         self._pipes.append(stdin)
         for fd, pipe in ((1, popen.stdout), (2, popen.stderr)):
-            reader, _ = await loop.connect_read_pipe(partial(_Pipe, self._watcher, fd), _given(pipe))
+            reader, _ = await loop.connect_read_pipe(partial(_Pipe, self._watcher, fd), _End(pipe, loop))
             self._pipes.append(reader)
         self._watch_exit()
 
@@ -136,9 +164,3 @@ async def spawn_process(
         )
 
     return Process(await asyncio.to_thread(begin), watcher)
-
-
-def _given(pipe: IO[bytes] | None) -> IO[bytes]:
-    if pipe is None:
-        raise ValueError("the process has no such pipe")
-    return pipe

@@ -155,6 +155,39 @@ async def test_a_server_request_goes_to_the_youngest_call_that_does_not_wait() -
         one.task.cancel()
 
 
+@pytest.mark.parametrize("through", [False, True])
+async def test_what_is_about_a_task_goes_to_the_call_that_waits_for_its_result(through: bool) -> None:
+    link, tape = linked(through=through)
+
+    def about(task: str, ident: str) -> bytes:
+        related = f'"_meta":{{"io.modelcontextprotocol/related-task":{{"taskId":"{task}"}}}}'
+        method = "elicitation/create"
+        return f'{{"jsonrpc":"2.0","id":{ident},"method":"{method}","params":{{{related}}}}}'.encode()
+
+    waiting = [
+        f'{{"jsonrpc":"2.0","id":{number},"method":"tasks/result","params":{{"taskId":"{task}"}}}}'.encode()
+        for number, task in enumerate("ab")
+    ]
+    calls = [link.exchange(one, []) for one in waiting]
+    reading = [asyncio.ensure_future(anext(one)) for one in calls]
+    await asyncio.sleep(0)
+    assert len(tape.written) == 2
+    link.receive(about("a", "10"))
+    assert b'"id":10' in await reading[0]
+    link.receive(about("b", "11"))
+    assert b'"id":11' in await reading[1]
+    # Of a task that nobody waits for: on a pipe the client's own, else some call's that may be asked.
+    link.receive(about("c", "12"))
+    if through:
+        heard = link.listen()
+        assert b'"id":12' in await anext(heard)
+        await heard.aclose()
+    else:
+        assert b'"id":12' in await anext(calls[1])
+    for one in calls:
+        await one.aclose()
+
+
 async def test_where_all_calls_wait_and_nobody_listens_the_youngest_gets_the_next_question() -> None:
     link, _ = linked()
     only = await exchange(link, call("1"))

@@ -13,6 +13,7 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -82,9 +83,6 @@ class Modern:
             return {**head, "result": await self._result(call)}
         except Failed as failed:
             return {**head, "error": failed.error}
-        except asyncio.CancelledError:
-            self._note({"cancelled": message})
-            raise
 
     async def _result(self, call: Call) -> Json:
         method = call.message["method"]
@@ -213,7 +211,8 @@ class Modern:
             granted = call.params["notifications"].get(name)
             if granted is True or (isinstance(granted, list) and about in granted):
                 tag = {f"{META}subscriptionId": call.message["id"]}
-                await call.tell(method, {**params, "_meta": tag})
+                with suppress(ConnectionError):
+                    await call.tell(method, {**params, "_meta": tag})
 
     async def _publish_task(self, task: Json) -> None:
         self._note({"task": task["taskId"], "status": task["status"]})
@@ -258,7 +257,7 @@ async def _serve_pipe(log: Path, *, tasks: bool) -> None:
             file.write(json.dumps(line) + "\n")
 
     server = Modern(note, tasks=tasks)
-    calls: dict[str, asyncio.Task[None]] = {}
+    calls: dict[str, tuple[Json, asyncio.Task[None]]] = {}
     note({"started": os.getpid()})
 
     async def say(message: Json) -> None:
@@ -275,12 +274,12 @@ async def _serve_pipe(log: Path, *, tasks: bool) -> None:
         message: Any = json.loads(line)
         note(message)
         if message.get("method") == "notifications/cancelled":
-            found = calls.pop(json.dumps(message["params"]["requestId"]), None)
-            if found is not None:
-                found.cancel()
+            found = calls.get(json.dumps(message["params"]["requestId"]))
+            if found is not None and found[1].cancel():
+                note({"cancelled": found[0]})
         elif "id" in message and "method" in message:
             ident = json.dumps(message["id"])
-            calls[ident] = asyncio.create_task(serve(message))
+            calls[ident] = message, asyncio.create_task(serve(message))
     note({"ended": os.getpid()})
 
 

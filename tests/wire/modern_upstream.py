@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -127,7 +128,11 @@ class ModernUpstream:
                 await stream.prepare(request)
             await stream.write(f"data: {json.dumps(told)}\n\n".encode())
 
-        answer = await self._servers[request.path].answer(message, say)
+        try:
+            answer = await self._servers[request.path].answer(message, say)
+        except asyncio.CancelledError:
+            self._notes[request.path].append({"cancelled": message})
+            raise
         refuses = message["method"] == "initialize"
         if not stream.prepared and not (refuses and request.path == "/streamed"):
             status = _STATUS.get(answer.get("error", {}).get("code"), 200)

@@ -144,10 +144,13 @@ async def test_a_long_call_becomes_a_task_of_dialect_c_and_tells_its_subscriber(
         pass
     assert words(told["params"]["result"]) == f"held {key}"
     await pipe.cancel(listening["id"])
-    endless = (await pipe.new("tools/call", {"name": "never", "arguments": {"key": key}}))["result"]
+    endless_key = new_key()
+    params: Json = {"name": "never", "arguments": {"key": endless_key}}
+    endless = (await pipe.new("tools/call", params))["result"]
+    await seen.until(lambda: seen.asked("tools/call", key=endless_key))
     await pipe.new("tasks/cancel", {"taskId": endless["taskId"]})
     await pipe.reach_new(endless["taskId"], "cancelled")
-    await seen.until(lambda: seen.cancelled(key=key))
+    await seen.until(lambda: seen.cancelled(key=endless_key))
 
 
 async def test_a_task_of_one_era_is_read_in_the_other_on_the_same_pipe(pipe: EraPipe, log: Path) -> None:
