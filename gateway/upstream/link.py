@@ -32,6 +32,7 @@ _RELATED: Final = "io.modelcontextprotocol/related-task"
 _RESULT: Final = "tasks/result"
 MAX_INBOX: Final = 16 * _MEBIBYTE
 MAX_LOOSE: Final = 1000
+MAX_JUNK: Final = 100_000
 
 
 class Wire(Protocol):
@@ -80,6 +81,7 @@ class MessageLink:
         self._settled = asyncio.Event()
         self._last_use = now()
         self._noise = 0
+        self._junk = 0
         self._end: str | None = None
         self.on_end: Callable[[], None] | None = None
 
@@ -90,6 +92,11 @@ class MessageLink:
     def tag(self) -> str:
         """The name of the link in the pool."""
         return self._tag
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self._end is not None
 
     @property
     def alive(self) -> bool:
@@ -208,6 +215,8 @@ class MessageLink:
     def receive(self, raw: bytes) -> None:
         """Take what the upstream sent and put it where it belongs; noise is skipped."""
         found, strange = messages(raw)
+        if found:
+            self._junk = 0
         if strange:
             self._skip(strange)
         for one in found:
@@ -339,6 +348,10 @@ class MessageLink:
         self._noise += strange
         if not self._noise & (self._noise - 1):
             _log.warning("link %s: %d lines that are not JSON-RPC were skipped", self._tag, self._noise)
+        self._junk += strange
+        if self._junk > MAX_JUNK and self._end is None:
+            # A flood of it would keep everything else from being heard.
+            self.end(f"the upstream wrote {MAX_JUNK} lines that are not JSON-RPC, one after the other")
 
 
 def _token(raw: msgspec.Raw | None) -> bytes | None:

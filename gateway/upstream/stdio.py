@@ -67,6 +67,9 @@ class StdioWire:
         try:
             for line in self._lines.feed(data):
                 self._link.receive(line)
+                if self._link.over:
+                    self._deaf = True
+                    return
         except ValueError as wrong:
             self._deaf = True
             self._ended(f"the upstream sent {wrong}")

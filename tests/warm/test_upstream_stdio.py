@@ -307,3 +307,21 @@ async def test_I10_a_link_that_nobody_uses_ends_and_a_busy_one_stays() -> None:
     await until(lambda: not (len(built.links)))
     await built.close()
     assert threading.active_count() < 50
+
+
+async def test_I10_a_child_that_floods_its_output_is_ended() -> None:
+    options = CommandOptions(name="flood", command=("yes",), start_timeout=30.0)
+    upstream = CommandUpstream(options, SystemClock())
+    try:
+        with pytest.raises(UpstreamLost, match="lines that are not JSON-RPC, one after the other"):
+            await upstream.links.open("t", INITIALIZE, [])
+        await until(lambda: not any(lives(pid) and _is_yes(pid) for pid in children()))
+    finally:
+        await upstream.close()
+
+
+def _is_yes(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == "yes"
+    except OSError:
+        return False
