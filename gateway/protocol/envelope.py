@@ -54,7 +54,6 @@ class Envelope(msgspec.Struct, frozen=True):
 
 _outer: Final = msgspec.json.Decoder(_Outer)
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_items: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _text: Final = msgspec.json.Decoder(str)
 _any: Final = msgspec.json.Decoder()
 
@@ -144,24 +143,6 @@ def meta_of(params: bytes | None) -> dict[str, msgspec.Raw]:
         return {}
     found = members(params).get("_meta")
     return {} if found is None else members(bytes(found))
-
-
-def list_of(raw: bytes | msgspec.Raw | None) -> list[bytes]:
-    """Return the items of a JSON array as raw values; empty for anything else."""
-    if raw is None:
-        return []
-    try:
-        return [bytes(part) for part in _items.decode(raw)]
-    except RecursionError:
-        return []
-    except msgspec.DecodeError:
-        shielded = lone.shield(bytes(raw))
-        if shielded is None:
-            return []
-    try:
-        return [shielded.restore(bytes(part)) for part in _items.decode(shielded.data)]
-    except (msgspec.DecodeError, RecursionError):
-        return []
 
 
 def value(raw: bytes | msgspec.Raw | None) -> Any:

@@ -19,7 +19,7 @@ from gateway.bridge.inputs import input_required
 from gateway.bridge.results import error_to_stateless
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_PARAMS
 from gateway.protocol.envelope import dump, error_response, members, response, text_of
-from gateway.protocol.errors import GatewayError, IllegalMove, Refusal, StoreAway
+from gateway.protocol.errors import GatewayError, Refusal, StoreAway
 from gateway.protocol.stateless import missing_capability
 from gateway.service.early import Early
 from gateway.service.hub import State
@@ -77,7 +77,7 @@ class HeldCalls:
         except GatewayError:
             early.cancel("the client cannot be asked")
             raise
-        async with aclosing(self._told(asked, running.task.key, None)) as items:
+        async with aclosing(self._told(asked, running.task.key, None, owns=True)) as items:
             async for item in items:
                 yield item
                 if isinstance(item, Wire):
@@ -111,7 +111,9 @@ class HeldCalls:
             raise
         policy = asked.visit.policy
         window = policy.inline_within / 1000 if task.dialect == "c" and asked.declared else None
-        async with aclosing(self._told(asked, key, window)) as items:
+        # Who brings nothing new only looks on: the call may be a task by now that another was told of.
+        owns = bool(found) or task.dialect != "c"
+        async with aclosing(self._told(asked, key, window, owns=owns)) as items:
             async for item in items:
                 yield item
                 if isinstance(item, Wire):
@@ -151,11 +153,12 @@ class HeldCalls:
         await self._crew.close()
 
     async def _told(
-        self, asked: Asked, key: TaskKey, window: float | None
+        self, asked: Asked, key: TaskKey, window: float | None, *, owns: bool
     ) -> AsyncGenerator[Wire | bytes, None]:
         """Yield the end of the call, its next questions, or, after `window` seconds, its task.
 
-        Ends without any of them where the call is gone.
+        Ends without any of them where the call is gone. Who `owns` it gives it up by leaving, and
+        takes it away by hearing its end.
         """
         told = False
         self._attending[key] += 1
@@ -167,7 +170,7 @@ class HeldCalls:
                     if state is None and (until is None or self._clock.monotonic() < until):
                         yield KEEP_ALIVE
                         continue
-                    message = await self._message(asked, key, state)
+                    message = await self._message(asked, key, state, owns=owns)
                     if message is not None:
                         told = True
                         yield Wire(message, last=True)
@@ -177,16 +180,19 @@ class HeldCalls:
             if not self._attending[key]:
                 del self._attending[key]
                 # Another retry of the same call may wait for it yet.
-                if not told:
+                if owns and not told:
                     self._crew.spawn(self._give_up(key), "give up")
 
-    async def _message(self, asked: Asked, key: TaskKey, state: State | None) -> bytes | None:
+    async def _message(
+        self, asked: Asked, key: TaskKey, state: State | None, *, owns: bool
+    ) -> bytes | None:
         if state is None:
             task = await self._service.get(key)
             return None if task is None or task.ended else asked.extension.created(task)
         task, outcome = state
         if task.ended:
-            self._crew.spawn(self._forget(key), "forget")
+            if owns:
+                self._crew.spawn(self._give_up(key), "forget")
             return await self._final(asked, task, outcome)
         if not task.pending:
             return None
@@ -212,10 +218,7 @@ class HeldCalls:
         return error_response(asked.ident, dump({"code": INTERNAL_ERROR, "message": words}))
 
     async def _give_up(self, key: TaskKey) -> None:
-        with suppress(StoreAway, IllegalMove):
-            await self._service.remove(key)
-
-    async def _forget(self, key: TaskKey) -> None:
+        """Remove a call, which ends it where it still runs."""
         with suppress(StoreAway):
             await self._service.remove(key)
 

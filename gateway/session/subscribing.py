@@ -12,8 +12,9 @@ import msgspec
 from gateway.aio.spawn import Crew
 from gateway.bridge.results import acknowledged, change_for, subscription_cancelled, subscription_end
 from gateway.crossing.port import Wanted
+from gateway.protocol.canonical import items
 from gateway.protocol.codes import INVALID_PARAMS, LIMIT_REACHED
-from gateway.protocol.envelope import dump, list_of, members, text_of, value
+from gateway.protocol.envelope import dump, members, text_of, value
 from gateway.protocol.errors import Refusal, StoreAway, UpstreamLost
 from gateway.protocol.splice import set_member
 from gateway.protocol.stateless import SUBSCRIPTION_ID, TASKS_EXTENSION, missing_extension
@@ -228,7 +229,7 @@ def _flag(raw: msgspec.Raw | None, name: str) -> bool:
 def _texts(raw: msgspec.Raw | None, name: str, most: int) -> list[str]:
     if raw is None:
         return []
-    texts = [text_of(part) for part in list_of(raw)]
+    texts = [text_of(part) for part in items(raw) or ()]
     if bytes(raw)[:1] != b"[" or not all(isinstance(text, str) for text in texts):
         raise _bad(f"notifications.{name} must be a list of strings")
     if len(texts) > most:

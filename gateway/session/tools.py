@@ -7,7 +7,8 @@ from contextlib import aclosing
 from typing import Final
 
 from gateway.protocol import sse
-from gateway.protocol.envelope import dump, list_of, members, peek, text_of
+from gateway.protocol.canonical import items
+from gateway.protocol.envelope import dump, members, peek, text_of
 from gateway.protocol.eras import TASKS_IN_CORE
 from gateway.protocol.errors import Refusal, UpstreamLost
 from gateway.protocol.headers import EVENT_STREAM
@@ -64,7 +65,7 @@ def with_support(served: Served, message: bytes) -> bytes:
     tools = members(result).get("tools")
     if tools is None or bytes(tools)[:1] != b"[":
         return message
-    parts = [_tool(served.policies, part) for part in list_of(tools)]
+    parts = [_tool(served.policies, part) for part in items(tools) or ()]
     return set_member(message, ("result", "tools"), b"[" + b",".join(parts) + b"]")
 
 

@@ -6,7 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from gateway.protocol.envelope import Envelope, dump, list_of, members, peek, text_of, value
+from gateway.protocol.canonical import items
+from gateway.protocol.envelope import Envelope, dump, members, peek, text_of, value
 from gateway.protocol.errors import Refusal
 from gateway.protocol.splice import Parts, put_together, set_member, take_apart
 from gateway.tasks.model import Outcome, TaskKey
@@ -73,7 +74,7 @@ def outcome_of(envelope: Envelope) -> Outcome:
 
 def _tool_error(result: bytes) -> str:
     """Return a tool's error in words: some clients show nothing else of it."""
-    for part in list_of(members(result).get("content")):
+    for part in items(members(result).get("content")) or ():
         words = text_of(members(part).get("text"))
         if words:
             return words[:_MAX_WORDS]

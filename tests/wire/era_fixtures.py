@@ -11,6 +11,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from tests import redis_servers
+from tests.redis_servers import RedisServer
+from tests.tools import ToolMissing
 from tests.wire.era_upstream import EraUpstream
 from tests.wire.era_world import Eras, configuration, deployed
 from tests.wire.stateless_client import Stateless
@@ -56,3 +59,14 @@ async def caller(eras: Eras) -> AsyncIterator[Stateless]:
     """Return a client with a credential of its own."""
     async with eras.client() as made:
         yield made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def own_redis() -> AsyncIterator[RedisServer]:
+    """Start a Redis of the test's own."""
+    found = redis_servers.find_servers()
+    if not found:
+        raise ToolMissing("no Redis server here")
+    server = redis_servers.start(found.get("valkey") or list(found.values())[-1])
+    yield server
+    server.close()

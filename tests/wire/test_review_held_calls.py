@@ -10,9 +10,7 @@ from contextlib import suppress
 import pytest
 import pytest_asyncio
 
-from tests import redis_servers
 from tests.redis_servers import RedisServer
-from tests.tools import ToolMissing
 from tests.wire.answers import Json
 from tests.wire.era_upstream import EraUpstream
 from tests.wire.era_world import Eras, configuration, deployed, left_in, meanwhile, new_key
@@ -25,22 +23,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def redis() -> AsyncIterator[RedisServer]:
-    """Start a Redis of the test's own."""
-    found = redis_servers.find_servers()
-    if not found:
-        raise ToolMissing("no Redis server here")
-    server = redis_servers.start(found.get("valkey") or list(found.values())[-1])
-    yield server
-    server.close()
-
-
-@pytest_asyncio.fixture(loop_scope="session")
 async def slow(
-    era_upstream: EraUpstream, redis: RedisServer, tmp_path_factory: pytest.TempPathFactory
+    era_upstream: EraUpstream, own_redis: RedisServer, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Eras]:
     """Serve with that Redis, for whose answers the gateway waits long."""
-    config = configuration(era_upstream, redis.url)
+    config = configuration(era_upstream, own_redis.url)
     config["store"]["timeout"] = "1s"
     async with deployed(era_upstream, config, tmp_path_factory.mktemp("slow")) as eras:
         yield eras
@@ -69,17 +56,17 @@ async def test_I11_a_client_that_leaves_right_after_a_question_gives_the_call_up
 
 
 async def test_I11_a_client_that_leaves_while_its_call_cannot_be_kept_gives_it_up(
-    slow: Eras, redis: RedisServer
+    slow: Eras, own_redis: RedisServer
 ) -> None:
     async with slow.client() as caller:
         key = new_key()
         async with meanwhile(caller.ask("tools/call", tool(key, "plain"))):
             call = await slow.upstream.called(key)
-            redis.hang()
+            own_redis.hang()
             call.ask()
             await asyncio.sleep(0.3)
         assert (await call.cancelled())["params"]["reason"]
-        redis.wake()
+        own_redis.wake()
 
 
 async def test_a_result_that_comes_with_the_question_is_not_lost(era_alone: Eras) -> None:
@@ -145,7 +132,7 @@ async def test_I10_calls_that_are_left_at_any_moment_keep_nothing(
 
 
 async def test_I5_an_answer_reaches_its_task_though_the_client_that_brought_it_has_left(
-    slow: Eras, redis: RedisServer
+    slow: Eras, own_redis: RedisServer
 ) -> None:
     async with slow.client() as caller:
         key = new_key()
@@ -157,9 +144,9 @@ async def test_I5_an_answer_reaches_its_task_though_the_client_that_brought_it_h
         params = {"taskId": made.task_id, "inputResponses": inputs}
         async with meanwhile(caller.ask("tasks/update", params)):
             await asyncio.sleep(0.002)
-            redis.hang()
+            own_redis.hang()
             await asyncio.sleep(0.3)
-        redis.wake()
+        own_redis.wake()
         # It was taken, or it was not and can be brought again: it is not lost.
         async with asyncio.timeout(10):
             while not question.is_answered:

@@ -8,9 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests import redis_servers
 from tests.redis_servers import RedisServer
-from tests.tools import ToolMissing
 from tests.wire.answers import Json
 from tests.wire.era_upstream import EraUpstream
 from tests.wire.era_world import NOT_FOUND, Eras, configuration, deployed, meanwhile, new_key
@@ -24,22 +22,11 @@ AWAY = -32603
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def redis() -> AsyncIterator[RedisServer]:
-    """Start a Redis of the test's own."""
-    found = redis_servers.find_servers()
-    if not found:
-        raise ToolMissing("no Redis server here")
-    server = redis_servers.start(found.get("valkey") or list(found.values())[-1])
-    yield server
-    server.close()
-
-
-@pytest_asyncio.fixture(loop_scope="session")
 async def shaky(
-    era_upstream: EraUpstream, redis: RedisServer, tmp_path_factory: pytest.TempPathFactory
+    era_upstream: EraUpstream, own_redis: RedisServer, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Eras]:
     """Serve with that Redis."""
-    config = configuration(era_upstream, redis.url)
+    config = configuration(era_upstream, own_redis.url)
     config["store"]["timeout"] = "200ms"
     async with deployed(era_upstream, config, tmp_path_factory.mktemp("shaky")) as eras:
         yield eras
@@ -78,12 +65,14 @@ async def held(eras: Eras, caller: Stateless) -> tuple[Json, Call, Json]:
         return params, call, (await asking).result
 
 
-async def test_I9_plain_traffic_and_running_tasks_outlive_redis(shaky: Eras, redis: RedisServer) -> None:
+async def test_I9_plain_traffic_and_running_tasks_outlive_redis(
+    shaky: Eras, own_redis: RedisServer
+) -> None:
     async with shaky.client() as caller, caller.listen({"toolsListChanged": True}) as changes:
         key = new_key()
         made = await caller.ask("tools/call", tool(key, "work"))
         call = await shaky.upstream.called(key)
-        redis.hang()
+        own_redis.hang()
         assert (await caller.discover())["capabilities"]["extensions"]
         assert (await caller.ask("tools/list")).result["tools"]
         assert (await plain(shaky, caller)).text == "as ever"
@@ -96,7 +85,7 @@ async def test_I9_plain_traffic_and_running_tasks_outlive_redis(shaky: Eras, red
         shaky.upstream.beside(call.session, "notifications/tools/list_changed")
         assert await changes.next()
         call.finish(text("meanwhile"))
-        redis.wake()
+        own_redis.wake()
         await back(caller)
         task = await caller.reach(made.task_id, "completed")
         assert task["result"]["content"] == text("meanwhile")["content"]
@@ -104,11 +93,11 @@ async def test_I9_plain_traffic_and_running_tasks_outlive_redis(shaky: Eras, red
 
 
 async def test_I9_a_call_that_must_be_a_task_fails_at_once_and_does_not_run(
-    shaky: Eras, redis: RedisServer
+    shaky: Eras, own_redis: RedisServer
 ) -> None:
     async with shaky.client() as caller:
         assert (await plain(shaky, caller)).text == "as ever"
-        redis.hang()
+        own_redis.hang()
         key = new_key()
         status, code, words = (await caller.ask("tools/call", tool(key, "must"))).refusal
         assert (status, code) == (200, AWAY)
@@ -120,7 +109,7 @@ async def test_I9_a_call_that_must_be_a_task_fails_at_once_and_does_not_run(
         wanted: Json = {"notifications": {"taskIds": ["x"]}}
         assert (await caller.ask("subscriptions/listen", wanted)).refusal[:2] == (200, AWAY)
         assert key not in shaky.upstream.calls
-        redis.wake()
+        own_redis.wake()
         await back(caller)
         made = await caller.ask("tools/call", tool(key, "must"))
         (await shaky.upstream.called(key)).finish()
@@ -128,11 +117,11 @@ async def test_I9_a_call_that_must_be_a_task_fails_at_once_and_does_not_run(
 
 
 async def test_I9_a_call_that_would_have_become_a_task_goes_on_as_it_is(
-    shaky: Eras, redis: RedisServer
+    shaky: Eras, own_redis: RedisServer
 ) -> None:
     async with shaky.client() as caller:
         assert (await plain(shaky, caller)).text == "as ever"
-        redis.hang()
+        own_redis.hang()
         key = new_key()
         async with meanwhile(caller.ask("tools/call", tool(key, "brief"))) as asking:
             call = await shaky.upstream.called(key)
@@ -142,15 +131,15 @@ async def test_I9_a_call_that_would_have_become_a_task_goes_on_as_it_is(
             call.finish(text("inline after all"))
             assert (await asking).text == "inline after all"
         assert len(shaky.upstream.calls[key]) == 1
-        redis.wake()
+        own_redis.wake()
 
 
 async def test_a_question_that_cannot_be_kept_is_told_and_ends_the_call(
-    shaky: Eras, redis: RedisServer
+    shaky: Eras, own_redis: RedisServer
 ) -> None:
     async with shaky.client() as caller:
         assert (await plain(shaky, caller)).text == "as ever"
-        redis.hang()
+        own_redis.hang()
         key = new_key()
         async with meanwhile(caller.ask("tools/call", tool(key, "plain"))) as asking:
             call = await shaky.upstream.called(key)
@@ -159,16 +148,16 @@ async def test_a_question_that_cannot_be_kept_is_told_and_ends_the_call(
         assert (status, code) == (200, AWAY)
         assert "store" in words
         await call.cancelled()
-        redis.wake()
+        own_redis.wake()
 
 
-async def test_a_retry_waits_for_the_store_to_be_back(shaky: Eras, redis: RedisServer) -> None:
+async def test_a_retry_waits_for_the_store_to_be_back(shaky: Eras, own_redis: RedisServer) -> None:
     async with shaky.client() as caller:
         params, call, asked = await held(shaky, caller)
         answered = {**params, **retry(asked, {"elicitation/create": accept(name="Ada")})}
-        redis.hang()
+        own_redis.hang()
         assert (await caller.ask("tools/call", answered)).refusal[:2] == (200, AWAY)
-        redis.wake()
+        own_redis.wake()
         await back(caller)
         async with meanwhile(caller.ask("tools/call", answered)) as asking:
             await shaky.upstream.hears(lambda m: m.get("result") == accept(name="Ada"), call.session)
@@ -177,14 +166,14 @@ async def test_a_retry_waits_for_the_store_to_be_back(shaky: Eras, redis: RedisS
         assert not call.is_cancelled
 
 
-async def test_what_redis_forgot_is_not_found_and_stops(shaky: Eras, redis: RedisServer) -> None:
+async def test_what_redis_forgot_is_not_found_and_stops(shaky: Eras, own_redis: RedisServer) -> None:
     async with shaky.client() as caller:
         key = new_key()
         made = await caller.ask("tools/call", tool(key, "work"))
         task = await shaky.upstream.called(key)
         params, call, asked = await held(shaky, caller)
-        redis.stop()
-        redis.start()
+        own_redis.stop()
+        own_redis.start()
         await back(caller)
         assert (await caller.get(made.task_id)).refusal == NOT_FOUND
         answered = {**params, **retry(asked, {"elicitation/create": accept(name="Ada")})}

@@ -294,6 +294,25 @@ async def test_a_call_that_takes_its_time_after_its_input_becomes_a_task_where_t
         assert len(era_replicas.upstream.calls[key]) == 1
 
 
+async def test_I8_a_repeated_retry_takes_no_task_away_that_was_announced(era_replicas: Eras) -> None:
+    async with era_replicas.client() as here, era_replicas.twin(here) as there:
+        key = new_key()
+        given = tool(key, "unhurried")
+        async with meanwhile(here.ask("tools/call", given)) as asking:
+            call = await era_replicas.upstream.called(key)
+            call.ask()
+            reply = await asking
+        params = {**given, **retry(reply.result, {"elicitation/create": accept(name="Ada")})}
+        made = await there.ask("tools/call", params)
+        async with meanwhile(here.ask("tools/call", params, tasks=False)) as repeated:
+            call.finish(text("once"))
+            assert (await repeated).text == "once"
+        for client in (here, there):
+            task = await client.reach(made.task_id, "completed")
+            assert task["result"]["content"] == text("once")["content"]
+        assert len(era_replicas.upstream.calls[key]) == 1
+
+
 async def test_a_second_question_beyond_the_capabilities_is_refused_to_the_upstream(eras: Eras) -> None:
     async with eras.client(capabilities={"elicitation": {}}) as caller:
         key = new_key()
