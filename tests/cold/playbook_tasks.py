@@ -21,11 +21,11 @@ from gateway.dialects.port import About, Dialect, Offer
 from gateway.dialects.sep1686 import Sep1686
 from gateway.dialects.sep2663 import Sep2663
 from gateway.dialects.v2025_11_25 import Tasks20251125
+from gateway.protocol.canonical import items
 from gateway.protocol.envelope import (
     Envelope,
     dump,
     error_response,
-    list_of,
     members,
     peek,
     response,
@@ -264,7 +264,7 @@ class Table:
 
     def _listen(self, envelope: Envelope, *, declared: bool) -> Sent:
         wanted = members(members(envelope.params).get("notifications"))
-        ids = [text_of(one) or "" for one in list_of(wanted.get("taskIds"))]
+        ids = [text_of(one) or "" for one in items(wanted.get("taskIds")) or ()]
         if ids and not declared:
             raise missing_extension(TASKS_EXTENSION)
         ident = envelope.id or b"null"
