@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Generator, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 from urllib.parse import quote, urlsplit
@@ -23,10 +22,6 @@ from gateway.dialects.choose import Dialects
 from gateway.dialects.sep1686 import Sep1686
 from gateway.dialects.sep2663 import Sep2663
 from gateway.dialects.v2025_11_25 import Tasks20251125
-from gateway.front.admin import Admin, Probes
-from gateway.front.guard import LOOPBACK, Guard
-from gateway.front.http import HttpDoor, HttpLimits, paths_of
-from gateway.front.site import Site
 from gateway.hooks.loader import load as load_plugins
 from gateway.hooks.run import Hooks
 from gateway.observe.logs import TaskLog
@@ -58,7 +53,6 @@ from gateway.session.subscribing import Subscribing
 from gateway.session.token import Sealer
 from gateway.session.visit import Served
 from gateway.slices import (
-    abandoned_seconds,
     in_place,
     may_refuse,
     options_of,
@@ -120,6 +114,11 @@ class House:
         leases = Leases(self.service, self.store, self.witness, self.clock, self.config.lease)
         self.crew.keep(leases.run, "leases")
         self.crew.keep(self.service.obey, "commands")
+
+    def end_streams(self) -> None:
+        """End every stream that is no answer to a call, so that clients open them elsewhere."""
+        self.service.leave()
+        self.end_subscriptions()
 
     def end_subscriptions(self) -> None:
         """End every subscription, each with a last word."""
@@ -258,6 +257,7 @@ class House:
         task_limits = TaskLimits(limits.task_id_bytes, limits.anonymous_tasks)
         beginning = Beginning(self.service, self.rates, names, own, task_limits)
         calling = Calling(beginning, own)
+        desk = Desk(self.service, self.rates, names, pace)
         rooms = Rooms(
             sealer=sealer,
             principals=self.principals,
@@ -266,9 +266,9 @@ class House:
             names=names,
             calling=calling,
             hearing=Hearing(self.service, calling, self.served),
-            desk=Desk(self.service, self.rates, names, pace),
+            desk=desk,
             stateless=self._stateless(key, names, pace, beginning),
-            listening=Listening(self.service, self.rates, self.crew, self.clock),
+            listening=Listening(self.service, desk, self.rates, self.crew, self.clock),
             service=self.service,
         )
         return Router(rooms, self.served)
@@ -288,64 +288,6 @@ class House:
         )
 
 
-class HttpFront:
-    """The house with its HTTP doors open."""
-
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self._doors = AsyncExitStack()
-        self.port = 0
-        self.serving = False
-        self.admin_port: int | None = None
-
-    async def open(self) -> None:
-        """Listen; raise `OSError` where a port is taken."""
-        house, config = self.house, self.house.config
-        door = HttpDoor(
-            house.router,
-            paths_of(list(config.upstreams)),
-            _guard(config),
-            house.metrics,
-            house.crew,
-            HttpLimits(config.limits.request_bytes, abandoned_seconds(config)),
-        )
-        site = Site(door)
-        self._doors.push_async_callback(site.close)
-        with _named("listen", config.listen.host, config.listen.port):
-            self.port = await site.open(config.listen.host, config.listen.port)
-        self.serving = True
-
-    async def open_admin(self) -> None:
-        """Open the operator's door, before the house has started; raise `OSError` for a taken port."""
-        house, config = self.house, self.house.config
-        if config.admin is not None:
-            probes = Probes(
-                store=house.store.ping,
-                upstreams={name: served.upstream.check for name, served in house.served.items()},
-                draining=lambda: house.service.draining,
-                serving=lambda: self.serving,
-            )
-            admin = Admin(house.metrics.render, probes, house.clock)
-            with _named("admin", config.admin.host, config.admin.port):
-                self.admin_port = await admin.start(config.admin.host, config.admin.port)
-            self._doors.push_async_callback(admin.close)
-
-    async def close(self) -> None:
-        """Drain: no new tasks, running ones finish within the drain time; then close the doors."""
-        running = len(self.house.service.running)
-        seconds = self.house.config.drain / 1000
-        _log.info("draining: %d tasks run, and have up to %g s; no new ones are taken", running, seconds)
-        if not await self.house.service.drain(seconds):
-            _log.warning("the drain time is over; tasks that still run end as failed")
-        self.house.end_subscriptions()
-        await self.house.service.close()
-        await self.shut()
-
-    async def shut(self) -> None:
-        """Close the doors at once."""
-        await self._doors.aclose()
-
-
 def plugin_mistakes(config: Config) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield what is wrong with the plugins, each with its place in the configuration."""
     for number, plugin in enumerate(config.plugins):
@@ -354,22 +296,6 @@ def plugin_mistakes(config: Config) -> Iterator[tuple[tuple[str | int, ...], str
             found.validate()
         except PluginError as wrong:
             yield ("plugins", number), str(wrong)
-
-
-@contextmanager
-def _named(section: str, host: str, port: int) -> Generator[None, None, None]:
-    """Say which section of the configuration wants a port that cannot be had."""
-    try:
-        yield
-    except OSError as wrong:
-        words = f"{section}: port {port} of {host} cannot be opened: {wrong.strerror or wrong}"
-        raise OSError(words) from wrong
-
-
-def _guard(config: Config) -> Guard:
-    listen = config.listen
-    hosts = None if listen.host not in LOOPBACK or "*" in listen.allowed_hosts else listen.allowed_hosts
-    return Guard(listen.allowed_origins, hosts)
 
 
 def _with_password(url: str, password: str) -> str:

@@ -17,11 +17,12 @@ from typing import Any, Final
 import uvloop
 
 from gateway import __version__
-from gateway.app import House, HttpFront, plugin_mistakes
+from gateway.app import House, plugin_mistakes
 from gateway.client import cli as client
 from gateway.config.load import DEMO_NAME, load, load_demo, load_inline, warnings
 from gateway.config.model import Config
 from gateway.config.schema import json_schema
+from gateway.doors import HttpFront
 from gateway.observe.logs import configure
 from gateway.protocol.errors import ConfigError, GatewayError, PluginError
 from gateway.wrap import wrap
@@ -128,6 +129,9 @@ async def _serve_http(config: Config) -> None:
         await stop.wait()
         stop.clear()
         # A second signal ends the patience.
+        if not stop.hasty:
+            await _unless(stop, house, front.leave())
+            stop.clear()
         await _unless(stop, house, front.close())
     finally:
         await house.stop()
@@ -162,11 +166,22 @@ async def _unless(stop: asyncio.Event, house: House, work: Coroutine[Any, Any, N
     return True
 
 
-def _stop_event() -> asyncio.Event:
-    stop = asyncio.Event()
+class _Stop(asyncio.Event):
+    """Set by a signal; `hasty` where it was that of a person at the keyboard."""
+
+    hasty = False
+
+    def hurry(self) -> None:
+        """Take note of an interrupt."""
+        self.hasty = True
+        self.set()
+
+
+def _stop_event() -> _Stop:
+    stop = _Stop()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, stop.hurry)
     return stop
 
 

@@ -24,6 +24,7 @@ class Gateway:
     ) -> None:
         self.port, self.admin_port = free_port(), free_port()
         self.config: dict[str, Any] = {
+            "drain_delay": "0s",
             **config,
             "listen": {"host": HOST, "port": self.port, **config.get("listen", {})},
             "admin": {"host": HOST, "port": self.admin_port, **config.get("admin", {})},

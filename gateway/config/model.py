@@ -203,6 +203,11 @@ class Config(Slice):
         default=read_duration("30s"),
         description="How long running tasks may go on after SIGTERM or the end of stdin.",
     )
+    drain_delay: Annotated[int, duration("0s")] = Field(
+        default=read_duration("5s"),
+        description="How long a replica with a shared store goes on as before after SIGTERM, only not "
+        "ready any more, so that load balancers notice; then `drain` begins. SIGINT skips it.",
+    )
     lease: Annotated[int, duration("1s")] = Field(
         default=read_duration("15s"),
         description="How long a replica that went silent keeps its tasks before another takes them over.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ Probe = Callable[[], Awaitable[str | None]]
 
 PROBE_SECONDS: Final = 2.0
 FRESH_SECONDS: Final = 1.0
+CHECKS: Final = frozenset({"store", "upstreams"})
 _MAX_WORDS: Final = 200
 _CREDENTIALS: Final = re.compile(r"//[^/@\s]*@")
 
@@ -75,22 +76,27 @@ class Admin:
             await self._runner.cleanup()
             self._runner = None
 
-    async def readiness(self) -> dict[str, Any]:
-        """Return the readiness of this replica.
+    async def readiness(self, exclude: Set[str] = frozenset()) -> dict[str, Any]:
+        """Return the readiness of this replica, which does not depend on the `CHECKS` in `exclude`.
 
         It is ready while it lets clients in, does not drain, and its store and an upstream answer: one
         upstream of several that is down must not take the others away. Answers are at most a second old.
+        A balancer that sends nothing to replicas that are not ready excludes what all of them lose at the
+        same time, so that plain traffic outlives the store.
         """
-        async with self._lock:
-            if self._clock.monotonic() - self._asked_at >= FRESH_SECONDS:
-                await self._ask()
-                self._asked_at = self._clock.monotonic()
+        checks = CHECKS - exclude
+        if checks:
+            async with self._lock:
+                if self._clock.monotonic() - self._asked_at >= FRESH_SECONDS:
+                    await self._ask()
+                    self._asked_at = self._clock.monotonic()
         draining, serving = self._probes.draining(), self._probes.serving()
-        reached = not self._upstreams or "ok" in self._upstreams.values()
+        stored = "store" not in checks or self._store == "ok"
+        reached = "upstreams" not in checks or not self._upstreams or "ok" in self._upstreams.values()
+        found = {"store": self._store, "upstreams": self._upstreams}
         return {
-            "ready": serving and not draining and self._store == "ok" and reached,
-            "store": self._store,
-            "upstreams": self._upstreams,
+            "ready": serving and not draining and stored and reached,
+            **{name: words for name, words in found.items() if name in checks},
             "draining": draining,
             "serving": serving,
         }
@@ -107,8 +113,12 @@ class Admin:
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok")
 
-    async def _readyz(self, _request: web.Request) -> web.Response:
-        found = await self.readiness()
+    async def _readyz(self, request: web.Request) -> web.Response:
+        exclude = set(request.query.getall("exclude", []))
+        if unknown := exclude - CHECKS:
+            words = f"exclude knows {' and '.join(sorted(CHECKS))}, not {', '.join(sorted(unknown))}\n"
+            return web.Response(status=400, text=words)
+        found = await self.readiness(exclude)
         return web.json_response(found, status=200 if found["ready"] else 503)
 
 

@@ -16,7 +16,7 @@ from gateway.aio.spawn import Crew
 from gateway.front.cors import preflight
 from gateway.front.guard import Guard
 from gateway.front.render import refused, send_answer, send_relay, send_stream
-from gateway.front.watched import EndedByClient, greet
+from gateway.front.watched import EndedByClient, greet, part
 from gateway.observe.metrics import Metrics, method_class
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_REQUEST
 from gateway.protocol.eras import is_stateless
@@ -62,6 +62,8 @@ class HttpDoor:
         self._metrics = metrics
         self._crew = crew
         self._limits = limits
+        self._busy = 0
+        self._settled = asyncio.Event()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request; whatever happens, the client gets an answer."""
@@ -70,6 +72,28 @@ class HttpDoor:
             words = "No MCP endpoint at this path; upstreams are at /<upstream>/mcp"
             return refused(None, Refusal(INVALID_REQUEST, words, status=404))
         greet(request)
+        if request.method == "POST":
+            self._busy += 1
+            try:
+                return await self._handle(request, upstream)
+            finally:
+                self._busy -= 1
+                if not self._busy:
+                    self._settled.set()
+        return await self._handle(request, upstream)
+
+    async def settled(self, seconds: float) -> bool:
+        """Wait until no POST is being answered; tell whether that was so within `seconds`."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._busy:
+                    self._settled.clear()
+                    await self._settled.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _handle(self, request: web.BaseRequest, upstream: str) -> web.StreamResponse:
         inbound = Inbound(upstream, request.method, _headers(request))
         try:
             patience = 0.0 if _ends_with_client(inbound) else self._limits.abandoned_seconds
@@ -86,6 +110,8 @@ class HttpDoor:
             _log.exception("a request to %s failed", upstream)
             response = refused(inbound, Refusal(INTERNAL_ERROR, "Internal error", status=500))
         self._metrics.requests.labels(upstream, method_class(inbound.method), str(response.status)).inc()
+        if not response.prepared:
+            part(request, response)
         return response
 
     async def _answer(self, request: web.BaseRequest, inbound: Inbound) -> web.StreamResponse:

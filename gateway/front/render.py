@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway.aio.spawn import Crew
 from gateway.front.cors import allow
-from gateway.front.watched import OnDisconnect
+from gateway.front.watched import OnDisconnect, part
 from gateway.protocol import sse
 from gateway.protocol.codes import UPSTREAM_UNAVAILABLE, http_status
 from gateway.protocol.envelope import refusal_response
@@ -63,6 +63,7 @@ async def send_stream(request: web.BaseRequest, inbound: Inbound, stream: Stream
     response = web.StreamResponse(headers=_STREAM_HEADERS)
     response.headers.extend(stream.headers)
     allow(inbound, response)
+    part(request, response)
     me = asyncio.current_task()
     with OnDisconnect(request, me.cancel if me is not None else int):
         await response.prepare(request)
@@ -130,6 +131,7 @@ async def _send_chunks(
     reply = relay.reply
     response = web.StreamResponse(status=reply.status, headers=relay.headers)
     allow(inbound, response)
+    part(request, response)
     if size is not None:
         response.content_length = size
     await response.prepare(request)

@@ -19,20 +19,31 @@ class Site:
 
     def __init__(self, door: HttpDoor) -> None:
         # A small body may unpack to a large one: the door refuses what is compressed.
-        server = WatchedServer(
+        self._server = WatchedServer(
             door.handle,
             access_log=None,
             max_field_size=_MAX_FIELD,
             auto_decompress=False,
             keepalive_timeout=_KEEP_ALIVE_SECONDS,
         )
-        self._runner = web.ServerRunner(server, shutdown_timeout=_GOODBYE_SECONDS)
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=_GOODBYE_SECONDS)
 
     async def open(self, host: str, port: int) -> int:
         """Listen and return the port, a free one where `port` is 0; raise `OSError` where it is taken."""
         await self._runner.setup()
         await web.TCPSite(self._runner, host, port).start()
         return cast(int, self._runner.addresses[0][1])
+
+    def leave(self) -> None:
+        """Serve on, but let each connection end with its next answer."""
+        self._server.leaving = True
+
+    async def shut(self) -> None:
+        """Stop listening, and let go of connections on which nothing is being answered."""
+        self.leave()
+        for site in tuple(self._runner.sites):
+            await site.stop()
+        self._server.pre_shutdown()
 
     async def close(self) -> None:
         """Stop listening and let go of all connections."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from aiohttp import web
@@ -26,10 +26,11 @@ class WatchedConnection(web.RequestHandler):
     answered with a JSON-RPC error and leaves no trace in the log: anybody can send it.
     """
 
-    __slots__ = ("_impatience", "gone")
+    __slots__ = ("_impatience", "gone", "server")
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, server: WatchedServer, **options: Any) -> None:
+        super().__init__(server, **options)
+        self.server = server
         self.gone: Callable[[], object] | None = None
         self._impatience: asyncio.TimerHandle | None = None
 
@@ -69,7 +70,11 @@ class WatchedConnection(web.RequestHandler):
 
 
 class WatchedServer(web.Server):
-    """Makes watched connections."""
+    """Makes watched connections. While it is `leaving`, each answer is the last one of its connection."""
+
+    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], **options: Any):
+        super().__init__(handler, **options)
+        self.leaving = False
 
     def __call__(self) -> WatchedConnection:
         """Return the protocol of a new connection."""
@@ -80,6 +85,13 @@ def greet(request: web.BaseRequest) -> None:
     """Note that a request's head has come."""
     if isinstance(request.protocol, WatchedConnection):
         request.protocol.greeted()
+
+
+def part(request: web.BaseRequest, response: web.StreamResponse) -> None:
+    """Say in the head of an answer that its connection ends, where the server is leaving."""
+    connection = request.protocol
+    if isinstance(connection, WatchedConnection) and connection.server.leaving:
+        response.force_close()
 
 
 class EndedByClient:

@@ -301,6 +301,11 @@ class TaskService:
         for running in self.running:
             running.forsake()
 
+    def leave(self) -> None:
+        """End the streams on which clients only listen or wait: they go on at other replicas (I6)."""
+        self.listeners.end_all()
+        self.waits.end_all()
+
     async def drain(self, seconds: float) -> bool:
         """Take no new tasks, wait for what runs and what is on its way; tell whether all has ended."""
         self.draining = True

@@ -26,10 +26,11 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 class Wait:
     """One who waits; the bell tells of what has changed, and of the end of the wait.
 
-    `held` are the questions that the stream of the session `held_by` has.
+    `held` are the questions that the stream of the session `held_by` has; `resumable` says that the
+    client knows how to wait on elsewhere.
     """
 
-    __slots__ = ("bell", "held", "held_by", "key", "request_id", "session")
+    __slots__ = ("bell", "held", "held_by", "key", "request_id", "resumable", "session")
 
     def __init__(self, session: str, request_id: bytes, key: TaskKey) -> None:
         self.session = session
@@ -38,6 +39,7 @@ class Wait:
         self.bell = Bell()
         self.held: list[str] = []
         self.held_by = ""
+        self.resumable = False
 
 
 class Waits:
@@ -94,6 +96,12 @@ class Waits:
         if wait is not None:
             wait.bell.stop()
         return wait is not None
+
+    def end_all(self) -> None:
+        """End every wait whose stream can be taken up elsewhere."""
+        for wait in tuple(self._by_request.values()):
+            if wait.resumable:
+                wait.bell.stop()
 
     async def questions(self, wait: Wait, task: Task) -> list[News]:
         """Return the server requests of a task that this one is to ask now."""

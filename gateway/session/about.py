@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
-from gateway.dialects.choose import described_by
+from gateway.dialects.choose import described_by, reader
 from gateway.dialects.port import About, Dialect
 from gateway.protocol.codes import INTERNAL_ERROR, INVALID_PARAMS
 from gateway.protocol.envelope import Envelope, dump, peek, refusal_response, response, text_of
@@ -31,6 +31,7 @@ from gateway.session.exchange import (
 from gateway.session.names import Names
 from gateway.session.pace import Pace
 from gateway.session.plain import pass_on
+from gateway.session.resuming import priming, read_wait
 from gateway.session.streams import begun
 from gateway.session.visit import Visit
 from gateway.store.port import RateKind, RateLimits
@@ -63,6 +64,19 @@ class Desk:
         except StoreAway as away:
             raise store_away(f"{visit.request.method} cannot be answered now") from away
         return outbound or await self._not_ours(visit, dialect, about)
+
+    async def resume(self, visit: Visit, ident: str) -> Stream:
+        """Go on with a stream that waited for a result; raise `Refusal` where the event id names none."""
+        envelope = read_wait(ident)
+        found = reader(visit.served.dialects, visit.version, envelope)
+        if found is None or found[1].kind != "result":
+            raise Refusal(INVALID_PARAMS, "Last-Event-ID is not an event id of this server", status=400)
+        visit.envelope = envelope
+        try:
+            outbound = await self.answer(visit, *found)
+        except Refusal as refusal:
+            return Stream(_once(refusal_response(envelope.id, refusal)))
+        return Stream(_once(outbound.body)) if isinstance(outbound, Answer) else cast(Stream, outbound)
 
     async def take_answer(self, visit: Visit, answer: Envelope) -> Outbound:
         """Take a client's response to a relayed server request; one that nobody waits for is dropped."""
@@ -161,7 +175,9 @@ class Desk:
         last: State | None = None
         try:
             yield b""
-            yield KEEP_ALIVE
+            first = priming(visit.request) if asks else None
+            wait.resumable = first is not None
+            yield first or KEEP_ALIVE
             states = self._service.readers.wait(wait.key, KEEP_ALIVE_SECONDS, wait.bell, asks=asks)
             async with aclosing(states):
                 async for state in states:
@@ -207,12 +223,17 @@ class Desk:
         )
 
     async def _not_ours(self, visit: Visit, dialect: Dialect, about: About) -> Outbound:
-        if visit.session is not None and visit.session.own_tasks:
+        # A stream that is taken up again waited for a task of ours.
+        if visit.session is not None and visit.session.own_tasks and visit.inbound.verb != "GET":
             return await pass_on(visit)
         if about.kind == "list":
             words = "Failed to list tasks: there is neither a session nor a credential to know the asker by"
             raise Refusal(INVALID_PARAMS, words)
         raise dialect.not_found(about)
+
+
+async def _once(message: bytes) -> AsyncGenerator[Wire | bytes, None]:
+    yield Wire(message, last=True)
 
 
 def _result(speaks: Dialect, ident: bytes, task: Task, outcome: Outcome | None) -> bytes:

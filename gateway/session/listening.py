@@ -12,10 +12,12 @@ from gateway.aio.spawn import Crew
 from gateway.protocol.errors import UpstreamLost
 from gateway.protocol.headers import EVENT_STREAM, LAST_EVENT_ID
 from gateway.service.service import TaskService
+from gateway.session.about import Desk
 from gateway.session.begin import check_rate
 from gateway.session.book import session_unknown
 from gateway.session.exchange import Outbound, Relay, Stream
 from gateway.session.plain import client_headers, forward
+from gateway.session.resuming import WAIT_MARK
 from gateway.session.streams import (
     EVENT_MARK,
     Source,
@@ -38,8 +40,11 @@ _NO_STREAM: Final = (405, 501)
 class Listening:
     """Opens streams that no request of the client carries."""
 
-    def __init__(self, service: TaskService, rates: RateLimits, crew: Crew, clock: Clock) -> None:
+    def __init__(
+        self, service: TaskService, desk: Desk, rates: RateLimits, crew: Crew, clock: Clock
+    ) -> None:
         self._service = service
+        self._desk = desk
         self._rates = rates
         self._crew = crew
         self._clock = clock
@@ -50,6 +55,8 @@ class Listening:
         An event id of the gateway's resumes a task's stream, any other is the upstream's to resume.
         """
         ident = visit.inbound.header(LAST_EVENT_ID) or ""
+        if ident.startswith(WAIT_MARK):
+            return await self._desk.resume(visit, ident)
         if ident.startswith(EVENT_MARK) and visit.scope is not None:
             key, after = read_event_id(ident, visit.scope)
             await check_rate(self._rates, "get", visit.scope)

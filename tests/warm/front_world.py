@@ -9,7 +9,8 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from gateway.app import House, HttpFront
+from gateway.app import House
+from gateway.doors import HttpFront
 from gateway.config.model import Config
 from tests.wire.raw_upstream import Behave, RawUpstream, http_request, raw_upstream
 from tests.wire.seed_client import BOTH, WAIT, Json

@@ -1,0 +1,116 @@
+"""The doors of a house: opened, shown to be closing, drained, closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Generator
+from contextlib import AsyncExitStack, contextmanager
+from typing import Final
+
+from gateway.app import House
+from gateway.config.model import Config
+from gateway.front.admin import Admin, Probes
+from gateway.front.guard import LOOPBACK, Guard
+from gateway.front.http import HttpDoor, HttpLimits, paths_of
+from gateway.front.site import Site
+from gateway.slices import abandoned_seconds
+
+_log: Final = logging.getLogger("gateway")
+
+
+class HttpFront:
+    """The house with its HTTP doors open."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self._doors = AsyncExitStack()
+        self._site: Site | None = None
+        self._door: HttpDoor | None = None
+        self.port = 0
+        self.serving = False
+        self.leaving = False
+        self.admin_port: int | None = None
+
+    async def open(self) -> None:
+        """Listen; raise `OSError` where a port is taken."""
+        house, config = self.house, self.house.config
+        door = self._door = HttpDoor(
+            house.router,
+            paths_of(list(config.upstreams)),
+            _guard(config),
+            house.metrics,
+            house.crew,
+            HttpLimits(config.limits.request_bytes, abandoned_seconds(config)),
+        )
+        site = self._site = Site(door)
+        self._doors.push_async_callback(site.close)
+        with _named("listen", config.listen.host, config.listen.port):
+            self.port = await site.open(config.listen.host, config.listen.port)
+        self.serving = True
+
+    async def open_admin(self) -> None:
+        """Open the operator's door, before the house has started; raise `OSError` for a taken port."""
+        house, config = self.house, self.house.config
+        if config.admin is not None:
+            probes = Probes(
+                store=house.store.ping,
+                upstreams={name: served.upstream.check for name, served in house.served.items()},
+                draining=lambda: self.leaving or house.service.draining,
+                serving=lambda: self.serving,
+            )
+            admin = Admin(house.metrics.render, probes, house.clock)
+            with _named("admin", config.admin.host, config.admin.port):
+                self.admin_port = await admin.start(config.admin.host, config.admin.port)
+            self._doors.push_async_callback(admin.close)
+
+    async def leave(self) -> None:
+        """Serve on as before, not ready any more, until load balancers have had the time to notice."""
+        self.leaving = True
+        seconds = self.house.config.drain_delay / 1000
+        # Who keeps tasks in this process has no other replica to send clients to.
+        if self._site is None or self.house.store.link.in_process or not seconds:
+            return
+        self._site.leave()
+        _log.info("leaving: load balancers have %g s to notice", seconds)
+        await self.house.clock.sleep(seconds)
+
+    async def close(self) -> None:
+        """Drain: let nobody in and take no new tasks; what runs may finish within the drain time."""
+        house = self.house
+        self.leaving = True
+        running = len(house.service.running)
+        seconds = house.config.drain / 1000
+        _log.info("draining: %d tasks run, and have up to %g s; no new ones are taken", running, seconds)
+        if self._site is not None:
+            await self._site.shut()
+        house.end_streams()
+        async with asyncio.TaskGroup() as both:
+            drained = both.create_task(house.service.drain(seconds))
+            settled = None if self._door is None else both.create_task(self._door.settled(seconds))
+        if not drained.result():
+            _log.warning("the drain time is over; tasks that still run end as failed")
+        if settled is not None and not settled.result():
+            _log.warning("the drain time is over; requests that are still being answered are cut off")
+        await house.service.close()
+        await self.shut()
+
+    async def shut(self) -> None:
+        """Close the doors at once."""
+        await self._doors.aclose()
+
+
+@contextmanager
+def _named(section: str, host: str, port: int) -> Generator[None, None, None]:
+    """Say which section of the configuration wants a port that cannot be had."""
+    try:
+        yield
+    except OSError as wrong:
+        words = f"{section}: port {port} of {host} cannot be opened: {wrong.strerror or wrong}"
+        raise OSError(words) from wrong
+
+
+def _guard(config: Config) -> Guard:
+    listen = config.listen
+    hosts = None if listen.host not in LOOPBACK or "*" in listen.allowed_hosts else listen.allowed_hosts
+    return Guard(listen.allowed_origins, hosts)
