@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator
+import socket
+from collections.abc import Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from typing import Final
 
 from gateway.app import House
+from gateway.config.changes import changed_upstreams, needs_start
 from gateway.config.model import Config
-from gateway.front.admin import Admin, Probes
+from gateway.front.admin import Admin, Probe, Probes
 from gateway.front.guard import LOOPBACK, Guard
 from gateway.front.http import HttpDoor, HttpLimits, paths_of
 from gateway.front.site import Site
+from gateway.observe.logs import configure
+from gateway.protocol.errors import ConfigError, PluginError
 from gateway.slices import abandoned_seconds
 
 _log: Final = logging.getLogger("gateway")
@@ -31,9 +35,10 @@ class HttpFront:
         self.serving = False
         self.leaving = False
         self.admin_port: int | None = None
+        self._probed: dict[str, Probe] = {}
 
-    async def open(self) -> None:
-        """Listen; raise `OSError` where a port is taken."""
+    async def open(self, *, listen: bool = True) -> None:
+        """Listen, or wait for what `adopt` brings; raise `OSError` where a port is taken."""
         house, config = self.house, self.house.config
         door = self._door = HttpDoor(
             house.router,
@@ -41,28 +46,79 @@ class HttpFront:
             _guard(config),
             house.metrics,
             house.crew,
-            HttpLimits(config.limits.request_bytes, abandoned_seconds(config)),
+            _limits(config),
         )
         site = self._site = Site(door)
         self._doors.push_async_callback(site.close)
-        with _named("listen", config.listen.host, config.listen.port):
-            self.port = await site.open(config.listen.host, config.listen.port)
+        if listen:
+            with named("listen", config.listen.host, config.listen.port):
+                self.port = await site.open(config.listen.host, config.listen.port)
+        else:
+            await site.open_unheard()
         self.serving = True
+
+    async def adopt(self, connection: socket.socket) -> None:
+        """Serve a connection that somebody else has accepted; it is owned from now on."""
+        if self._site is None:
+            connection.close()
+        else:
+            await self._site.adopt(connection)
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return 0 if self._site is None else self._site.connections
 
     async def open_admin(self) -> None:
         """Open the operator's door, before the house has started; raise `OSError` for a taken port."""
-        house, config = self.house, self.house.config
+        config = self.house.config
         if config.admin is not None:
-            probes = Probes(
-                store=house.store.ping,
-                upstreams={name: served.upstream.check for name, served in house.served.items()},
-                draining=lambda: self.leaving or house.service.draining,
-                serving=lambda: self.serving,
-            )
-            admin = Admin(house.metrics.render, probes, house.clock)
-            with _named("admin", config.admin.host, config.admin.port):
+            admin = self.admin()
+            with named("admin", config.admin.host, config.admin.port):
                 self.admin_port = await admin.start(config.admin.host, config.admin.port)
             self._doors.push_async_callback(admin.close)
+
+    def admin(self) -> Admin:
+        """Return what tells operators of this house."""
+        house = self.house
+        self._probe_upstreams()
+        probes = Probes(
+            store=house.store.ping,
+            upstreams=self._probed,
+            draining=lambda: self.leaving or house.service.draining,
+            serving=lambda: self.serving,
+        )
+        return Admin(house.metrics.render, probes, house.clock)
+
+    def reload(self, load: Callable[[], Config]) -> bool:
+        """Read the configuration anew and serve by it from the next request on; tell whether it was taken.
+
+        What cannot be taken as a whole changes nothing: the log says why.
+        """
+        old, metrics = self.house.config, self.house.metrics
+        try:
+            config = load()
+            fixed = needs_start(old, config)
+            if fixed:
+                raise ConfigError(f"cannot be changed without a restart: {', '.join(fixed)}")
+            self.house.reconfigure(config)
+        except (ConfigError, PluginError) as wrong:
+            metrics.reloads.labels("refused").inc()
+            _log.error("the new configuration is refused, the old one stays: %s", wrong)
+            return False
+        configure(config.log.level, config.log.format)
+        self._probe_upstreams()
+        if self._door is not None:
+            self._door.reconfigure(paths_of(list(config.upstreams)), _guard(config), _limits(config))
+        metrics.reloads.labels("taken").inc()
+        added, changed, removed = (", ".join(names) or "none" for names in changed_upstreams(old, config))
+        words = "the new configuration is served; upstreams added: %s; changed: %s; removed: %s"
+        _log.info(words, added, changed, removed)
+        return True
+
+    def _probe_upstreams(self) -> None:
+        self._probed.clear()
+        self._probed.update({name: served.upstream.check for name, served in self.house.served.items()})
 
     async def leave(self) -> None:
         """Serve on as before, not ready any more, until load balancers have had the time to notice."""
@@ -101,13 +157,17 @@ class HttpFront:
 
 
 @contextmanager
-def _named(section: str, host: str, port: int) -> Generator[None, None, None]:
+def named(section: str, host: str, port: int) -> Generator[None, None, None]:
     """Say which section of the configuration wants a port that cannot be had."""
     try:
         yield
     except OSError as wrong:
         words = f"{section}: port {port} of {host} cannot be opened: {wrong.strerror or wrong}"
         raise OSError(words) from wrong
+
+
+def _limits(config: Config) -> HttpLimits:
+    return HttpLimits(config.limits.request_bytes, abandoned_seconds(config))
 
 
 def _guard(config: Config) -> Guard:

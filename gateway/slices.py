@@ -66,6 +66,11 @@ def options_of(name: str, upstream: UpstreamConfig, config: Config) -> UrlOption
     )
 
 
+def way_of(name: str, upstream: UpstreamConfig, config: Config) -> tuple[object, ...]:
+    """Return all that decides how an upstream is reached: where that is the same it can be kept."""
+    return options_of(name, upstream, config), upstream.era, upstream.max_sessions
+
+
 def command_options(name: str, config: Config) -> CommandOptions:
     """Return how an upstream that is a command is started."""
     upstream = config.upstreams[name]

@@ -24,6 +24,8 @@ PROBE_SECONDS: Final = 2.0
 FRESH_SECONDS: Final = 1.0
 CHECKS: Final = frozenset({"store", "upstreams"})
 _MAX_WORDS: Final = 200
+# No upstream is called so.
+_STORE: Final = "\0store"
 _CREDENTIALS: Final = re.compile(r"//[^/@\s]*@")
 
 
@@ -41,17 +43,16 @@ class Probes:
     serving: Callable[[], bool]
 
 
-class Admin:
-    """Serves `/metrics`, `/healthz` and `/readyz`."""
+class AdminDoor:
+    """Serves `/metrics`, `/healthz` and `/readyz`; `ready` is given the checks to leave out."""
 
-    def __init__(self, render: Callable[[], bytes], probes: Probes, clock: Clock) -> None:
+    def __init__(
+        self,
+        render: Callable[[], Awaitable[bytes]],
+        ready: Callable[[Set[str]], Awaitable[dict[str, Any]]],
+    ) -> None:
         self._render = render
-        self._probes = probes
-        self._clock = clock
-        self._lock = asyncio.Lock()
-        self._asked_at = float("-inf")
-        self._store = ""
-        self._upstreams: dict[str, str] = {}
+        self._ready = ready
         self._runner: web.AppRunner | None = None
 
     def app(self) -> web.Application:
@@ -76,6 +77,36 @@ class Admin:
             await self._runner.cleanup()
             self._runner = None
 
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(body=await self._render(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        exclude = set(request.query.getall("exclude", []))
+        if unknown := exclude - CHECKS:
+            words = f"exclude knows {' and '.join(sorted(CHECKS))}, not {', '.join(sorted(unknown))}\n"
+            return web.Response(status=400, text=words)
+        found = await self._ready(exclude)
+        return web.json_response(found, status=200 if found["ready"] else 503)
+
+
+class Admin(AdminDoor):
+    """The operator's door of one process."""
+
+    def __init__(self, render: Callable[[], bytes], probes: Probes, clock: Clock) -> None:
+        async def rendered() -> bytes:
+            return render()
+
+        super().__init__(rendered, self.readiness)
+        self._probes = probes
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._asked_at = dict.fromkeys(CHECKS, float("-inf"))
+        self._store = ""
+        self._upstreams: dict[str, str] = {}
+
     async def readiness(self, exclude: Set[str] = frozenset()) -> dict[str, Any]:
         """Return the readiness of this replica, which does not depend on the `CHECKS` in `exclude`.
 
@@ -85,11 +116,9 @@ class Admin:
         same time, so that plain traffic outlives the store.
         """
         checks = CHECKS - exclude
-        if checks:
-            async with self._lock:
-                if self._clock.monotonic() - self._asked_at >= FRESH_SECONDS:
-                    await self._ask()
-                    self._asked_at = self._clock.monotonic()
+        async with self._lock:
+            now = self._clock.monotonic()
+            await self._ask({check for check in checks if now - self._asked_at[check] >= FRESH_SECONDS})
         draining, serving = self._probes.draining(), self._probes.serving()
         stored = "store" not in checks or self._store == "ok"
         reached = "upstreams" not in checks or not self._upstreams or "ok" in self._upstreams.values()
@@ -101,25 +130,16 @@ class Admin:
             "serving": serving,
         }
 
-    async def _ask(self) -> None:
-        names = list(self._probes.upstreams)
-        probes = [self._probes.store, *self._probes.upstreams.values()]
-        self._store, *words = await asyncio.gather(*(_words(probe) for probe in probes))
-        self._upstreams = dict(zip(names, words, strict=True))
-
-    async def _metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(body=self._render(), headers={"Content-Type": CONTENT_TYPE})
-
-    async def _healthz(self, _request: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    async def _readyz(self, request: web.Request) -> web.Response:
-        exclude = set(request.query.getall("exclude", []))
-        if unknown := exclude - CHECKS:
-            words = f"exclude knows {' and '.join(sorted(CHECKS))}, not {', '.join(sorted(unknown))}\n"
-            return web.Response(status=400, text=words)
-        found = await self.readiness(exclude)
-        return web.json_response(found, status=200 if found["ready"] else 503)
+    async def _ask(self, checks: Set[str]) -> None:
+        probes = dict(self._probes.upstreams) if "upstreams" in checks else {}
+        if "store" in checks:
+            probes[_STORE] = self._probes.store
+        words = await asyncio.gather(*(_words(probe) for probe in probes.values()))
+        found = dict(zip(probes, words, strict=True))
+        self._store = found.pop(_STORE, self._store)
+        if "upstreams" in checks:
+            self._upstreams = found
+        self._asked_at |= dict.fromkeys(checks, self._clock.monotonic())
 
 
 async def _words(probe: Probe) -> str:

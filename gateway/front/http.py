@@ -65,6 +65,12 @@ class HttpDoor:
         self._busy = 0
         self._settled = asyncio.Event()
 
+    def reconfigure(self, upstreams: Mapping[str, str], guard: Guard, limits: HttpLimits) -> None:
+        """Serve other paths, under other bounds, from the next request on."""
+        self._paths = dict(upstreams)
+        self._guard = guard
+        self._limits = limits
+
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request; whatever happens, the client gets an answer."""
         upstream = self._paths.get(request.path)

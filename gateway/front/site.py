@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from typing import Final, cast
 
 from aiohttp import web
@@ -33,6 +35,24 @@ class Site:
         await self._runner.setup()
         await web.TCPSite(self._runner, host, port).start()
         return cast(int, self._runner.addresses[0][1])
+
+    async def open_unheard(self) -> None:
+        """Listen on no port: all connections are brought by `adopt`."""
+        await self._runner.setup()
+
+    async def adopt(self, connection: socket.socket) -> None:
+        """Serve a connection that somebody else has accepted; it is owned from now on."""
+        try:
+            connection.setblocking(False)
+            await asyncio.get_running_loop().connect_accepted_socket(self._server, connection)
+        except OSError:
+            # The client has gone again.
+            connection.close()
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._server.connections)
 
     def leave(self) -> None:
         """Serve on, but let each connection end with its next answer."""

@@ -46,6 +46,11 @@ class WatchedConnection(web.RequestHandler):
         if self.gone is not None:
             self.gone()
 
+    def close(self) -> None:
+        """Close while nothing is being asked: aiohttp would throw away what is left of a body."""
+        if self._current_request is None:
+            super().close()
+
     def greeted(self) -> None:
         """Note that a request head has come."""
         if self._impatience is not None:

@@ -24,6 +24,10 @@ class Label:
         self._open = values is None
         self._values = set(values or ())
 
+    def admit(self, values: Iterable[str]) -> None:
+        """Let the label have more values."""
+        self._values.update(values)
+
     def settle(self, value: str) -> str:
         """Return the value to count under."""
         if value in self._values:

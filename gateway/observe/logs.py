@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypedDict, Unpack
@@ -31,6 +32,7 @@ TaskEvent = Literal[
 ]
 
 _LINES: Final = 256
+_PIECE: Final = 4_096
 MAX_TEXT: Final = 2_048
 _FIELDS: Final = "task_fields"
 
@@ -100,12 +102,17 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 class JsonLines(logging.Formatter):
     """One JSON object a line, in ASCII: whatever a client sends cannot break a line or a terminal."""
 
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._worker = {} if worker is None else {"worker": worker}
+
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
         line = {
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
+            **self._worker,
             "message": _bounded(record.getMessage()),
             **getattr(record, _FIELDS, {}),
         }
@@ -117,11 +124,15 @@ class JsonLines(logging.Formatter):
 class TextLines(logging.Formatter):
     """A line for people: time, level, logger, message, then the fields as `name=value`."""
 
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._worker = [] if worker is None else [f"worker={worker}"]
+
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record; a traceback follows on lines of its own."""
         message = _bounded(record.getMessage())
         shown = message if message.isprintable() else json.dumps(message)
-        parts = [_time(record), record.levelname, record.name, shown]
+        parts = [_time(record), record.levelname, record.name, shown, *self._worker]
         parts += [f"{key}={json.dumps(value, default=str)}" for key, value in _fields(record).items()]
         line = " ".join(parts)
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
@@ -130,8 +141,9 @@ class TextLines(logging.Formatter):
 class _Stderr(logging.StreamHandler[Any]):
     """The one handler that `configure` sets: what one turn of the event loop says is written at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, worker: int | None) -> None:
         super().__init__(sys.stderr)
+        self.worker = worker
         self._lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -153,18 +165,38 @@ class _Stderr(logging.StreamHandler[Any]):
         """Write what is kept; a reader that is gone is no reason to fail."""
         with self.lock or nullcontext():
             lines, self._lines = self._lines, []
-            if lines:
-                with suppress(OSError, ValueError):
-                    self.stream.write("\n".join(lines) + "\n")
+            with suppress(OSError, ValueError):
+                for part in _parts(lines):
+                    self.stream.write(part)
                     self.stream.flush()
 
 
-def configure(level: Level, form: Format) -> None:
-    """Send all logging of the process to stderr in one form; calling again replaces the earlier choice."""
-    handler = _Stderr()
-    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+def _parts(lines: list[str]) -> Iterator[str]:
+    """Yield whole lines, as many as a pipe takes in one piece (`PIPE_BUF`): workers share one."""
+    part, size = list[str](), 0
+    for line in lines:
+        if part and size + len(line) >= _PIECE:
+            yield "\n".join(part) + "\n"
+            part, size = [], 0
+        part.append(line)
+        size += len(line) + 1
+    if part:
+        yield "\n".join(part) + "\n"
+
+
+def configure(level: Level, form: Format, worker: int | None = None) -> None:
+    """Send all logging of the process to stderr in one form; calling again replaces the earlier choice.
+
+    `worker` is the number that each line carries where several processes write to one stderr; left out,
+    it is the one of before.
+    """
     root = logging.getLogger()
-    for old in [known for known in root.handlers if isinstance(known, _Stderr)]:
+    before = [known for known in root.handlers if isinstance(known, _Stderr)]
+    if worker is None and before:
+        worker = before[0].worker
+    handler = _Stderr(worker)
+    handler.setFormatter(JsonLines(worker) if form == "json" else TextLines(worker))
+    for old in before:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.upper())

@@ -44,6 +44,7 @@ OUTCOMES: Final = (
     "completed", "tool_error", "rpc_error", "timed_out", "upstream_lost", "lost", "cancelled", "too_large",
 )  # fmt: skip
 CALL_OUTCOMES: Final = ("ok", "error", "lost", "timed_out", "cancelled")
+WORKER_STATES: Final = ("starting", "serving", "silent", "leaving", "down")
 ANSWERS: Final = ("ok", "error", *(str(status) for status in range(100, 600)))
 
 FAST: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -59,7 +60,55 @@ def method_class(method: str) -> str:
     return method if method in METHODS else OTHER
 
 
-class Metrics:
+class Table:
+    """Metrics on a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+
+    def render(self) -> bytes:
+        """Return the text that `/metrics` answers with, of type `CONTENT_TYPE`."""
+        return generate_latest(self.registry)
+
+    def _reloads(self) -> Family[Counter]:
+        return self._counter(
+            "config_reloads",
+            "Configurations read anew (SIGHUP), by whether they were taken.",
+            Label("outcome", ("taken", "refused")),
+        )
+
+    def _counter(self, name: str, words: str, *labels: Label) -> Family[Counter]:
+        metric = Counter(PREFIX + name, words, [label.name for label in labels], registry=self.registry)
+        return Family(metric, labels)
+
+    def _gauge(self, name: str, words: str, *labels: Label) -> Family[Gauge]:
+        metric = Gauge(PREFIX + name, words, [label.name for label in labels], registry=self.registry)
+        return Family(metric, labels)
+
+    def _histogram(
+        self, name: str, words: str, buckets: tuple[float, ...], *labels: Label
+    ) -> Family[Histogram]:
+        names = [label.name for label in labels]
+        metric = Histogram(PREFIX + name, words, names, buckets=buckets, registry=self.registry)
+        return Family(metric, labels)
+
+
+class WorkerMetrics(Table):
+    """The metrics of a supervisor of workers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        number = Label("worker")
+        self.workers = self._gauge("workers", "Workers, by state.", Label("state", WORKER_STATES))
+        self.restarts = self._counter(
+            "worker_restarts", "How often a worker was started again after it had ended.", number
+        )
+        self.reloads = self._reloads()
+        self.connections = self._gauge("worker_connections", "Connections of clients to a worker.", number)
+        ProcessCollector(registry=self.registry)
+
+
+class Metrics(Table):
     """The metrics of one gateway: `metrics.requests.labels(upstream, method, status).inc()`.
 
     `upstreams`, `patterns` and `plugins` are the names that the configuration knows; where one is left
@@ -73,9 +122,10 @@ class Metrics:
         patterns: Iterable[str] | None = None,
         plugins: Iterable[str] | None = None,
     ) -> None:
-        self.registry = CollectorRegistry()
-        upstream = Label("upstream", upstreams)
+        super().__init__()
+        upstream = self._upstream = Label("upstream", upstreams)
         pattern = Label("pattern", None if patterns is None else ("default", "none", *patterns))
+        self._pattern = pattern
         method = Label("method", METHODS)
         operation = Label("operation")
 
@@ -101,6 +151,16 @@ class Metrics:
             HOURS,
             upstream,
             pattern,
+        )
+        self.turns_now = self._gauge(
+            "turns",
+            "Calls of this replica under `max_concurrent`, by whether they have their turn.",
+            upstream,
+            pattern,
+            Label("state", ("held", "waiting")),
+        )
+        self.turns_refused = self._counter(
+            "turns_refused", "Tasks refused because `max_queued` calls wait already.", upstream, pattern
         )
         self.upstream_calls = self._counter(
             "upstream_calls", "Calls to upstreams.", upstream, method, Label("outcome", CALL_OUTCOMES)
@@ -144,25 +204,12 @@ class Metrics:
         self.hook_events = self._counter(
             "hook_events", "Events told to plugins.", Label("plugin", plugins), Label("outcome")
         )
+        self.reloads = self._reloads()
         self.build_info = self._gauge("build_info", "Always 1.", Label("version"), Label("python"))
         self.build_info.labels(version, platform.python_version()).set(1)
         ProcessCollector(registry=self.registry)
 
-    def render(self) -> bytes:
-        """Return the text that `/metrics` answers with, of type `CONTENT_TYPE`."""
-        return generate_latest(self.registry)
-
-    def _counter(self, name: str, words: str, *labels: Label) -> Family[Counter]:
-        metric = Counter(PREFIX + name, words, [label.name for label in labels], registry=self.registry)
-        return Family(metric, labels)
-
-    def _gauge(self, name: str, words: str, *labels: Label) -> Family[Gauge]:
-        metric = Gauge(PREFIX + name, words, [label.name for label in labels], registry=self.registry)
-        return Family(metric, labels)
-
-    def _histogram(
-        self, name: str, words: str, buckets: tuple[float, ...], *labels: Label
-    ) -> Family[Histogram]:
-        names = [label.name for label in labels]
-        metric = Histogram(PREFIX + name, words, names, buckets=buckets, registry=self.registry)
-        return Family(metric, labels)
+    def admit(self, upstreams: Iterable[str], patterns: Iterable[str]) -> None:
+        """Count under these names too: they have come into the configuration."""
+        self._upstream.admit(upstreams)
+        self._pattern.admit(patterns)

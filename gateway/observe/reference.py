@@ -16,7 +16,10 @@ from gateway.observe.metrics import (
     OUTCOMES,
     PREFIX,
     STATUSES,
+    WORKER_STATES,
     Metrics,
+    Table,
+    WorkerMetrics,
 )
 
 FILE: Final = Path(__file__).with_name("METRICS.md")
@@ -28,6 +31,8 @@ Made from the code by `python -m gateway.observe.reference`; do not edit.
 
 The admin port serves them at `/metrics`. Times are in seconds. Each replica counts what it does itself:
 sum over replicas. The usual `process_*` metrics of the Prometheus client are there too, on Linux.
+With `workers`, the supervisor serves the sums of all workers, and those of `process_*` with its own.
+What a worker has counted stays in the sums when it dies, but for what it counted in its last seconds.
 
 | metric | type | labels | meaning |
 | --- | --- | --- | --- |
@@ -46,10 +51,13 @@ _VALUES: Final[tuple[tuple[str, str, Sequence[str]], ...]] = (
     ("outcome", f"of `{PREFIX}hook_events_total`, and words of the plugin", HEARD),
     ("pattern", "the rule's pattern, as configured", ("default", "none")),
     ("plugin", "the plugin's name, as configured", ()),
+    ("state", f"of `{PREFIX}workers`", WORKER_STATES),
+    ("state", f"of `{PREFIX}turns`", ("held", "waiting")),
     ("status", f"of `{PREFIX}tasks`", STATUSES),
     ("status", f"of `{PREFIX}requests_total`: the HTTP status; on stdio", ("ok", "error")),
     ("upstream", "the upstream's name, as configured", ()),
     ("where", "the queue that was full: a task's stream, or that of the plugins", ("task_stream", "hooks")),
+    ("worker", "the number of the worker", ("1", "2")),
 )
 
 _LABELS: Final = """
@@ -71,12 +79,12 @@ class Row(NamedTuple):
     words: str
 
 
-class _Table(Metrics):
-    """The metrics as a table of what was declared."""
+class _Noted(Table):
+    """Metrics as a table of what was declared."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
-        super().__init__("0")
+        super().__init__()
 
     def _counter(self, name: str, words: str, *labels: Label) -> Family[Counter]:
         self._note(f"{name}_total", "counter", words, labels)
@@ -96,9 +104,18 @@ class _Table(Metrics):
         self.rows.append(Row(PREFIX + name, kind, tuple(label.name for label in labels), words))
 
 
+class _OfGateway(Metrics, _Noted):
+    pass
+
+
+class _OfSupervisor(WorkerMetrics, _Noted):
+    pass
+
+
 def rows() -> list[Row]:
     """Return every metric in the order of the table."""
-    return _Table().rows
+    found = [*_OfGateway("0").rows, *_OfSupervisor().rows]
+    return list({row.name: row for row in found}.values())
 
 
 def reference() -> str:

@@ -16,6 +16,7 @@ from gateway.service.early import Early
 from gateway.service.order import Order
 from gateway.service.running import Running
 from gateway.service.service import TaskService
+from gateway.service.turns import Crowded
 from gateway.session.book import session_unknown
 from gateway.session.exchange import Outbound, Stream, json_answer
 from gateway.session.names import Names
@@ -123,6 +124,10 @@ class Beginning:
         running = await self._service.begin(order)
         return begun_or_refused(running, visit.policy, dialect, task_id)
 
+    def reconfigure(self, limits: TaskLimits) -> None:
+        """Hold new tasks to other bounds from now on."""
+        self._limits = limits
+
     @property
     def anonymous(self) -> Bounds:
         """How many tasks an upstream may have that belong to nobody."""
@@ -150,7 +155,7 @@ class Beginning:
 
 
 def begun_or_refused(
-    found: Running | Exists | Full, policy: Policy, dialect: Dialect, task_id: str
+    found: Running | Exists | Full | Crowded, policy: Policy, dialect: Dialect, task_id: str
 ) -> Running:
     """Return the running task; raise `Refusal` where the store did not take it."""
     match found:
@@ -158,6 +163,8 @@ def begun_or_refused(
             raise dialect.exists(task_id)
         case Full():
             raise _full(found, policy)
+        case Crowded():
+            raise _crowded(found)
         case Running():
             return found
 
@@ -227,4 +234,14 @@ def _full(full: Full, policy: Policy) -> Refusal:
         {"limit": limit, "max": full.bound, "retryAfter": wait},
         status=429,
         retry_after=wait,
+    )
+
+
+def _crowded(crowded: Crowded) -> Refusal:
+    return Refusal(
+        LIMIT_REACHED,
+        f"Limit reached: max_queued ({crowded.bound}); try again in {crowded.seconds:.1f} s",
+        {"limit": "max_queued", "max": crowded.bound, "retryAfter": round(crowded.seconds, 3)},
+        status=429,
+        retry_after=crowded.seconds,
     )

@@ -1,4 +1,4 @@
-"""Rates per scope, counted in the store by the `limits` library.
+"""Rates per scope, counted in the store, with the spelling of the `limits` library.
 
 Fixed windows, each beginning with its first hit: one counter for a scope and kind, whatever the limit,
 and it takes any number of hits in one step. (A moving window would keep a time stamp for each hit.)
@@ -13,15 +13,13 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from limits import RateLimitItem, parse
-from limits.aio.storage import MemoryStorage, RedisStorage
-from limits.aio.strategies import FixedWindowRateLimiter
-from redis.exceptions import RedisError
 
 from gateway.aio.clock import Clock, SystemClock
-from gateway.protocol.errors import ConfigError
+from gateway.protocol.errors import ConfigError, StoreAway
+from gateway.store import scripts
 from gateway.store.link import Link
 from gateway.tasks.model import Scope
 
@@ -30,7 +28,6 @@ _log = logging.getLogger("gateway.store.rates")
 Kind = Literal["create", "get", "result", "list"]
 
 _PURSES: Final = 10_000
-_CONNECTIONS: Final = 16
 _QUIET_S: Final = 1.0
 
 
@@ -57,26 +54,18 @@ class StoreRates:
 
     def __init__(self, link: Link, rates: Mapping[Kind, str | None], *, clock: Clock | None = None) -> None:
         self._items = {kind: _item(kind, text) for kind, text in rates.items() if text is not None}
-        self._timeout = link.timeout
+        self._link = link
         self._clock = SystemClock() if clock is None else clock
         self._purses: OrderedDict[tuple[Kind, Scope], _Purse] = OrderedDict()
         self._quiet_until = 0.0
-        # Many scopes at once must not open a connection each.
-        self._turns = asyncio.Semaphore(_CONNECTIONS)
-        if link.in_process:
-            self._limiter = FixedWindowRateLimiter(MemoryStorage())
-        else:
-            storage = RedisStorage(
-                # The pool knows the real address in whichever form it was given; this one is not used.
-                "async+redis://localhost:6379",
-                implementation="redispy",
-                key_prefix=link.keys.rates,
-                connection_pool=link.pool,  # pyright: ignore[reportArgumentType]  # typed as a plain option
-            )
-            self._limiter = FixedWindowRateLimiter(storage)
 
     def __repr__(self) -> str:
         return f"<StoreRates {', '.join(self._items)}: {len(self._purses)} scopes>"
+
+    def reconfigure(self, rates: Mapping[Kind, str | None]) -> None:
+        """Count by other rates from now on; raises `ConfigError`."""
+        self._items = {kind: _item(kind, text) for kind, text in rates.items() if text is not None}
+        self._purses.clear()
 
     async def hit(self, kind: Kind, scope: Scope) -> float | None:
         """Count one; `None` where it is allowed, else the seconds until it would be."""
@@ -92,12 +81,11 @@ class StoreRates:
                 purse.left -= 1
                 return None
             try:
-                async with asyncio.timeout(self._timeout), self._turns:
-                    return await self._refill(purse, item, (kind, scope.upstream, scope.tag))
-            except (RedisError, OSError) as error:
+                return await self._refill(purse, item, self._link.keys.rate(kind, scope))
+            except StoreAway as away:
                 # Rates must not stop plain work, nor cost it a time-out for each request.
                 self._quiet_until = self._clock.monotonic() + _QUIET_S
-                _log.warning("rates are not counted, the store is away: %s", type(error).__name__)
+                _log.debug("rates are not counted: %s", away)
                 return None
 
     def _purse(self, kind: Kind, scope: Scope) -> _Purse:
@@ -111,18 +99,16 @@ class StoreRates:
             self._purses.move_to_end(key)
         return purse
 
-    async def _refill(
-        self, purse: _Purse, item: RateLimitItem, names: tuple[str, str, str]
-    ) -> float | None:
+    async def _refill(self, purse: _Purse, item: RateLimitItem, name: bytes) -> float | None:
         block = max(1, item.amount // 20)
-        allowed = await self._limiter.hit(item, *names, cost=block)
+        window = b"%d" % (item.get_expiry() * 1000)
+        (reply,) = await self._link.quick.ask(scripts.RATE.call((name,), b"%d" % block, window))
+        count, left_ms = cast("list[int]", reply)
+        allowed = count <= item.amount
         if allowed and block == 1:
             return None
-        stats = await self._limiter.get_window_stats(item, *names)
-        purse.left, purse.ends, purse.empty = block - 1, stats.reset_time * 1000, not allowed
-        if allowed:
-            return None
-        return min(max(0.001, (purse.ends - self._clock.now_ms()) / 1000), item.get_expiry())
+        purse.left, purse.ends, purse.empty = block - 1, self._clock.now_ms() + left_ms, not allowed
+        return None if allowed else min(max(0.001, left_ms / 1000), item.get_expiry())
 
 
 def _item(kind: str, text: str) -> RateLimitItem:
