@@ -11,7 +11,7 @@ from typing import Any, cast
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.observe.metrics import Metrics
+from gateway.observe.metrics import Metrics, WorkerMetrics
 from tests.processes import ROOT
 from tests.tools import ToolMissing
 
@@ -92,16 +92,33 @@ def count_once(metrics: Metrics) -> None:
     metrics.polls_too_fast.labels("demo").inc()
     metrics.sessions_now.labels("demo").set(1)
     metrics.links_now.labels("demo").set(1)
+    metrics.far_lines.labels("asked").set(1)
     metrics.held_now.labels("demo").set(1)
     metrics.streams_now.labels("demo").set(1)
     metrics.events_dropped.labels("hooks").inc()
     metrics.hook_events.labels("webhook", "delivered").inc()
+    for state in ("held", "waiting"):
+        metrics.turns_now.labels("demo", "default", state).set(1)
+    metrics.turns_refused.labels("demo", "default").inc()
+    metrics.tasks_taken_over.labels("demo", "resumed").inc()
+    metrics.reloads.labels("taken").inc()
+
+
+def shown(metrics: Metrics) -> bytes:
+    """Return what `/metrics` shows of a gateway with one worker, which a supervisor counts."""
+    workers = WorkerMetrics()
+    workers.workers.labels("serving").set(1)
+    workers.restarts.labels("1").inc()
+    workers.connections.labels("1").set(1)
+    # All else of a supervisor's is in the sums over its workers.
+    own = [line for line in workers.render().splitlines() if b" mcp_gateway_worker" in b" " + line]
+    return metrics.render() + b"\n".join(own) + b"\n"
 
 
 def exposed(metrics: Metrics) -> dict[str, set[str]]:
     """Return the labels of each sample that `/metrics` shows, with those that the scrape adds."""
     found: dict[str, set[str]] = {"up": {"instance", "job"}}
-    for family in text_string_to_metric_families(metrics.render().decode()):
+    for family in text_string_to_metric_families(shown(metrics).decode()):
         if not family.samples:
             raise AssertionError(f"count_once does not count {family.name}")
         for sample in family.samples:

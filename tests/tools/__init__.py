@@ -3,6 +3,6 @@
 `install` puts them there, `find` tells where they are.
 """
 
-from tests.tools.find import ToolMissing, node, npm_program, venv_python
+from tests.tools.find import ToolMissing, node, npm_program, venv_program, venv_python
 
-__all__ = ["ToolMissing", "node", "npm_program", "venv_python"]
+__all__ = ["ToolMissing", "node", "npm_program", "venv_program", "venv_python"]

@@ -64,3 +64,11 @@ def venv_python(name: str) -> Path:
         if (found := venv(name) / place).is_file() and (venv(name) / "stamp").is_file():
             return found
     raise ToolMissing(f"the environment {name!r} is missing: run `python -m tests.tools.install {name}`")
+
+
+def venv_program(name: str, program: str) -> Path:
+    """Return a program that a virtual environment has in its `bin`; raise `ToolMissing`."""
+    found = venv_python(name).parent / program
+    if found.is_file():
+        return found
+    raise ToolMissing(f"{program} is missing: run `python -m tests.tools.install {name}`")

@@ -73,7 +73,10 @@ def _venv_steps(place: Path, name: str) -> list[list[str]]:
     pip = [sys.executable, "-m", "pip", "--python", str(python), "--quiet", "--disable-pip-version-check"]
     # What is imported is compiled then; most never is.
     install = ["install", "--no-compile", "-r", str(pins.VENVS[name])]
-    return [[sys.executable, "-m", "venv", "--without-pip", str(place)], [*pip, *install]]
+    if name in pins.WITHOUT_DEPENDENCIES:
+        install.append("--no-deps")
+    unpack = [[str(python), str(find.ROOT / "tests/tools/unpack.py")]] if name == "deploy" else []
+    return [[sys.executable, "-m", "venv", "--without-pip", str(place)], [*pip, *install], *unpack]
 
 
 def _run(command: list[str]) -> None:

@@ -45,7 +45,7 @@ def scraped() -> Iterator[int]:
     class Admin(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             deployment.count_once(metrics)
-            body = metrics.render()
+            body = deployment.shown(metrics)
             self.send_response(200)
             self.send_header("Content-Type", CONTENT_TYPE)
             self.send_header("Content-Length", str(len(body)))
@@ -119,6 +119,13 @@ def test_each_query_of_the_dashboard_finds_something(
     assert result, title
     for series in result:
         assert deployment.labels_in_words(legend) <= series["metric"].keys()
+
+
+def test_the_metric_of_the_autoscaler_is_one_number_for_each_replica(prometheus: Prometheus) -> None:
+    (rule,) = deployment.read_yaml("kubernetes/prometheus-adapter.yaml")["rules"]["custom"]
+    query = rule["metricsQuery"].replace("<<.LabelMatchers>>", 'job="mcp-task-gateway"')
+    (series,) = prometheus.ask(query.replace("<<.GroupBy>>", "instance"))
+    assert series["value"][1] == "1"
 
 
 def test_prometheus_evaluates_every_alert(prometheus: Prometheus) -> None:
