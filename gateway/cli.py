@@ -10,7 +10,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,12 +20,15 @@ import uvloop
 from gateway import __version__
 from gateway.app import House, plugin_mistakes
 from gateway.client import cli as client
+from gateway.config.kinds import WORKERS
 from gateway.config.load import DEMO_NAME, load, load_demo, load_inline, warnings
 from gateway.config.model import Config
 from gateway.config.schema import json_schema
 from gateway.doors import HttpFront
 from gateway.observe.logs import configure
 from gateway.protocol.errors import ConfigError, GatewayError, PluginError
+from gateway.workers.number import number_of, worker_mistakes
+from gateway.workers.supervisor import supervise
 from gateway.wrap import wrap
 
 WRONG: Final = 2
@@ -58,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     which = serve.add_mutually_exclusive_group(required=True)
     which.add_argument("-c", "--config", type=Path, help="the YAML file")
     which.add_argument("--demo", action="store_true", help="serve the demo server, nothing to configure")
+    serve.add_argument("--workers", type=_workers, metavar="N", help="processes on the one port, or auto")
     serve.set_defaults(command=_serve)
     stdio = commands.add_parser("stdio", help="wrap one stdio server for the host that starts this")
     stdio.add_argument(
@@ -75,10 +80,34 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    config = load_demo([sys.executable, "-m", "gateway.demo"], os.environ) if args.demo else _load(args)
+    config = _load_served(args)
+    number = number_of(config, args.workers)
+    # A demo has no file; a terminal that is closed ends it.
+    load_anew = None if args.demo else partial(_load_served, args)
     configure(config.log.level, config.log.format)
-    uvloop.run(_serve_http(config))
+    if number > 1:
+        supervise(config, number, load_anew, partial(_announce, config))
+    else:
+        uvloop.run(_serve_http(config, load_anew))
     return 0
+
+
+def _workers(text: str) -> int:
+    """Return the number that was written, 0 for `auto`; raise `ArgumentTypeError`, as argparse wants it."""
+    try:
+        return WORKERS.read(int(text) if text.isdecimal() else text)
+    except ValueError as wrong:
+        raise argparse.ArgumentTypeError(str(wrong)) from wrong
+
+
+def _load_served(args: argparse.Namespace) -> Config:
+    """Return the configuration that is to be served; raise `ConfigError`."""
+    if not args.demo:
+        return _load(args)
+    config = load_demo([sys.executable, "-m", "gateway.demo"], os.environ)
+    for _, words in worker_mistakes(config, args.workers):
+        raise ConfigError(words)
+    return config
 
 
 def _stdio(args: argparse.Namespace) -> int:
@@ -102,7 +131,11 @@ def _schema(args: argparse.Namespace) -> int:
 
 
 def _load(args: argparse.Namespace) -> Config:
-    config = load(args.config, os.environ, plugin_mistakes)
+    def look(config: Config) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        yield from plugin_mistakes(config)
+        yield from worker_mistakes(config, getattr(args, "workers", None))
+
+    config = load(args.config, os.environ, look)
     for warning in warnings(config, os.environ):
         _complain(f"warning: {warning}")
     return config
@@ -115,7 +148,7 @@ def _settle_memory() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
-async def _serve_http(config: Config) -> None:
+async def _serve_http(config: Config, load_anew: Callable[[], Config] | None) -> None:
     stop = _stop_event()
     house = House(config)
     _settle_memory()
@@ -125,7 +158,12 @@ async def _serve_http(config: Config) -> None:
         if not await _unless(stop, house, house.start()):
             return
         await front.open()
-        _announce(house, front)
+        _log.info(
+            "serving %s on port %d, replica %s", ", ".join(config.upstreams), front.port, house.replica
+        )
+        _announce(config, front.port, front.admin_port)
+        if load_anew is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, front.reload, load_anew)
         await stop.wait()
         stop.clear()
         # A second signal ends the patience.
@@ -185,23 +223,19 @@ def _stop_event() -> _Stop:
     return stop
 
 
-def _announce(house: House, front: HttpFront) -> None:
-    config = house.config
-    _log.info("serving %s on port %d, replica %s", ", ".join(config.upstreams), front.port, house.replica)
+def _announce(config: Config, port: int, admin_port: int | None) -> None:
     host = f"[{config.listen.host}]" if ":" in config.listen.host else config.listen.host
-    if house.store.link.in_process:
+    if config.store.url.get_secret_value().startswith("memory:"):
         _say("Store: memory:// (in this process: a restart loses all tasks, and replicas share nothing)")
     for name in config.upstreams:
-        url = f"http://{host}:{front.port}/{name}/mcp"
+        url = f"http://{host}:{port}/{name}/mcp"
         _say(f"Serving {name} at {url}")
         if name == DEMO_NAME:
             _say("Try:")
             _say(f"  {_command()} call {url} slow_count seconds=5 --task")
             _say(f"  {_command()} call {url} ask_name --task")
-    if front.admin_port is not None and config.admin is not None:
-        _say(
-            f"Metrics and health at http://{config.admin.host}:{front.admin_port}/metrics /healthz /readyz"
-        )
+    if admin_port is not None and config.admin is not None:
+        _say(f"Metrics and health at http://{config.admin.host}:{admin_port}/metrics /healthz /readyz")
 
 
 def _command() -> str:

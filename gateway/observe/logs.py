@@ -29,6 +29,7 @@ TaskEvent = Literal[
     "deleted",
     "expired",
     "refused",
+    "taken_over",
 ]
 
 _LINES: Final = 256
@@ -166,12 +167,12 @@ class _Stderr(logging.StreamHandler[Any]):
         with self.lock or nullcontext():
             lines, self._lines = self._lines, []
             with suppress(OSError, ValueError):
-                for part in _parts(lines):
+                for part in whole_lines(lines):
                     self.stream.write(part)
                     self.stream.flush()
 
 
-def _parts(lines: list[str]) -> Iterator[str]:
+def whole_lines(lines: list[str]) -> Iterator[str]:
     """Yield whole lines, as many as a pipe takes in one piece (`PIPE_BUF`): workers share one."""
     part, size = list[str](), 0
     for line in lines:

@@ -43,6 +43,7 @@ STATUSES: Final = (
 OUTCOMES: Final = (
     "completed", "tool_error", "rpc_error", "timed_out", "upstream_lost", "lost", "cancelled", "too_large",
 )  # fmt: skip
+TAKEN_WAYS: Final = ("resumed", "retried", "begun", "lost")
 CALL_OUTCOMES: Final = ("ok", "error", "lost", "timed_out", "cancelled")
 WORKER_STATES: Final = ("starting", "serving", "silent", "leaving", "down")
 ANSWERS: Final = ("ok", "error", *(str(status) for status in range(100, 600)))
@@ -162,6 +163,12 @@ class Metrics(Table):
         self.turns_refused = self._counter(
             "turns_refused", "Tasks refused because `max_queued` calls wait already.", upstream, pattern
         )
+        self.tasks_taken_over = self._counter(
+            "tasks_taken_over",
+            "Tasks of replicas that died or stopped: their call was resumed, made again, begun, or lost.",
+            upstream,
+            Label("way", TAKEN_WAYS),
+        )
         self.upstream_calls = self._counter(
             "upstream_calls", "Calls to upstreams.", upstream, method, Label("outcome", CALL_OUTCOMES)
         )
@@ -191,6 +198,11 @@ class Metrics(Table):
         self.sessions_now = self._gauge("sessions", "Sessions with open state on this replica.", upstream)
         self.links_now = self._gauge(
             "upstream_links", "Children and HTTP+SSE connections of this replica.", upstream
+        )
+        self.far_lines = self._gauge(
+            "far_lines",
+            "What is open between this replica and others about links: asked of them, served to them.",
+            Label("side", ("asked", "served")),
         )
         self.held_now = self._gauge(
             "held_sessions",

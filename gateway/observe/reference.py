@@ -16,6 +16,7 @@ from gateway.observe.metrics import (
     OUTCOMES,
     PREFIX,
     STATUSES,
+    TAKEN_WAYS,
     WORKER_STATES,
     Metrics,
     Table,
@@ -56,6 +57,7 @@ _VALUES: Final[tuple[tuple[str, str, Sequence[str]], ...]] = (
     ("status", f"of `{PREFIX}tasks`", STATUSES),
     ("status", f"of `{PREFIX}requests_total`: the HTTP status; on stdio", ("ok", "error")),
     ("upstream", "the upstream's name, as configured", ()),
+    ("way", "how a task of another replica went on", TAKEN_WAYS),
     ("where", "the queue that was full: a task's stream, or that of the plugins", ("task_stream", "hooks")),
     ("worker", "the number of the worker", ("1", "2")),
 )
