@@ -12,6 +12,8 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,7 +36,7 @@ class RedisServer:
     """A running server; `url` stays good over `stop` and `start`, what it kept does not."""
 
     def __init__(self, path: Path, *options: str) -> None:
-        self._path = path
+        self.path = path
         self._options = options
         self._folder = tempfile.TemporaryDirectory(prefix="redis-")
         self._socket = Path(self._folder.name) / "s"
@@ -44,12 +46,12 @@ class RedisServer:
 
     def __repr__(self) -> str:
         state = "stopped" if self._process is None else f"pid {self._process.pid}"
-        return f"<RedisServer {self._path.name}: {state}>"
+        return f"<RedisServer {self.path.name}: {state}>"
 
     def start(self) -> None:
         """Start it, or start it again; return when it accepts connections."""
         log = Path(self._folder.name) / "log"
-        command = [str(self._path), "--port", "0", "--unixsocket", str(self._socket), "--save", ""]
+        command = [str(self.path), "--port", "0", "--unixsocket", str(self._socket), "--save", ""]
         command += ["--appendonly", "no", "--daemonize", "no", "--dir", self._folder.name, *self._options]
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -60,7 +62,7 @@ class RedisServer:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 words = log.read_text(errors="replace")
                 self.stop()
-                raise RuntimeError(f"{self._path} did not start:\n{words}")
+                raise RuntimeError(f"{self.path} did not start:\n{words}")
             time.sleep(0.01)
 
     def stop(self) -> None:
@@ -81,6 +83,19 @@ class RedisServer:
         """Let it answer again."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def full(self) -> Generator[None]:
+        """Let it refuse what would take more memory."""
+        self._say("CONFIG SET maxmemory 1")
+        yield
+        self._say("CONFIG SET maxmemory 0")
+
+    def _say(self, words: str) -> None:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(str(self._socket))
+            probe.sendall(words.encode() + b"\r\n")
+            assert probe.recv(16).startswith(b"+OK")
 
     def close(self) -> None:
         """End it for good."""

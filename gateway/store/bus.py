@@ -29,8 +29,9 @@ _COMMANDS: Final = 10_000
 
 
 EVERYBODY: Final = "all"
-_CHANNELS: Final = 3
 _QUIET_SECONDS: Final = 20.0
+# Beyond it the jitter would be lost under the cap.
+_MOST_FAILURES: Final = 6
 
 
 class _Bell:
@@ -64,6 +65,11 @@ class RedisBus:
         self._rings: dict[bytes, set[Callable[[], None]]] = {}
         self._commands: asyncio.Queue[Command | None] = asyncio.Queue(_COMMANDS)
         self._backoff = ExponentialWithJitterBackoff(cap=2.0, base=0.05)
+        self._on_letter: Callable[[bytes], None] | None = None
+        self._on_made: Callable[[], None] = lambda: None
+        self.hears = False
+        self._quiet: asyncio.Timeout | None = None
+        link.on_lost.append(self._doubt)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "listening" if self._listening else "idle"
@@ -71,9 +77,7 @@ class RedisBus:
 
     async def send(self, owner: str, command: Command) -> bool:
         """Send a command to a replica; tell whether anybody heard it; raise `StoreAway`."""
-        words = (b"PUBLISH", self._link.keys.commands(owner), records.pack_command(command))
-        (heard,) = await self._link.quick.ask(words)
-        return bool(heard)
+        return await self._link.publish(self._link.keys.commands(owner), records.pack_command(command))
 
     async def send_all(self, command: Command) -> None:
         """Send a command to every replica, this one among them; raise `StoreAway`."""
@@ -115,6 +119,13 @@ class RedisBus:
         if not rings:
             self._rings.pop(name, None)
 
+    def hear_letters(self, on_letter: Callable[[bytes], None], on_made: Callable[[], None]) -> None:
+        """Take letters about links (`gateway.store.post`) too; to be called before the bus listens.
+
+        `on_made` is called when the connection has been made or made again.
+        """
+        self._on_letter, self._on_made = on_letter, on_made
+
     async def close(self) -> None:
         """Stop listening; `commands` ends and every bell rings a last time."""
         self._closed = True
@@ -134,13 +145,16 @@ class RedisBus:
         while not self._closed:
             connection = self._link.connection()
             try:
+                words = self._channels()
                 async with asyncio.timeout(self._link.timeout):
                     await connection.connect()
-                    await connection.send_packed_command(pack([self._channels()]), check_health=False)
-                    for _ in range(_CHANNELS):
+                    await connection.send_packed_command(pack([words]), check_health=False)
+                    for _ in words[1:]:
                         await connection.read_response(disable_decoding=True)
                 failures = 0
+                self.hears = True
                 self._ring_all()
+                self._on_made()
                 while True:
                     self._take(await self._next(connection))
             except (RedisError, OSError) as error:
@@ -148,24 +162,37 @@ class RedisBus:
                 level = logging.WARNING if failures == 1 else logging.DEBUG
                 _log.log(level, "lost the store's pub/sub: %s", type(error).__name__)
             finally:
+                self.hears = False
                 await connection.disconnect(nowait=True)
-            await self._clock.sleep(self._backoff.compute(min(failures, 10)))
+            await self._clock.sleep(self._backoff.compute(min(failures, _MOST_FAILURES)))
 
     async def _next(self, connection: Connection) -> Reply:
         """Return the next message; a connection on which nothing comes is asked whether it lives."""
         if not self._link.in_process:
             try:
-                async with asyncio.timeout(_QUIET_SECONDS):
+                async with asyncio.timeout(_QUIET_SECONDS) as self._quiet:
                     return await connection.read_response(disable_decoding=True, disconnect_on_error=False)
             except TimeoutError:
+                if not self._link.serves(connection):
+                    raise
                 await connection.send_packed_command(pack([(b"PING",)]), check_health=False)
+            finally:
+                self._quiet = None
             async with asyncio.timeout(self._link.timeout):
                 return await connection.read_response(disable_decoding=True)
         return await connection.read_response(disable_decoding=True)
 
+    def _doubt(self) -> None:
+        """Ask at once whether the connection lives: another one to the store does not."""
+        quiet, self._quiet = self._quiet, None
+        if quiet is not None:
+            quiet.reschedule(asyncio.get_running_loop().time())
+
     def _channels(self) -> tuple[bytes, ...]:
         keys = self._link.keys
-        return (b"SUBSCRIBE", keys.wake, keys.commands(self._replica), keys.commands(EVERYBODY))
+        channels = (keys.wake, keys.commands(self._replica), keys.commands(EVERYBODY))
+        letters = () if self._on_letter is None else (keys.letters(self._replica),)
+        return (b"SUBSCRIBE", *channels, *letters)
 
     def _take(self, message: Reply) -> None:
         kind, *rest = message
@@ -175,13 +202,16 @@ class RedisBus:
         if channel == self._link.keys.wake:
             for ring in self._rings.get(data, ()):
                 ring()
+        elif self._on_letter is not None and channel == self._link.keys.letters(self._replica):
+            self._on_letter(data)
         else:
             self._receive(data)
 
     def _receive(self, data: bytes) -> None:
         command = records.read_command(data)
         if command is None:
-            _log.warning("a command that is not understood came from another replica")
+            # A later version has kinds that this one does not know.
+            _log.debug("a command that is not understood came from another replica")
         elif self._commands.full():
             _log.warning("more than %d commands wait; one is dropped", _COMMANDS)
         else:

@@ -10,8 +10,13 @@ All keys of one scope share one hash tag, so that each script touches one slot (
     mtg:{<upstream>:<scope>}:a            the scope's tasks that have not ended (set)
     mtg:{<upstream>:<scope>}:c            request → task, and task → request, to find what to forget (hash)
 
-Outside it: `mtg:leases` (sorted set of ends), `mtg:secret`, `mtg:ended:<session>`, `mtg:rate*`, and the
-channels `mtg:wake` and `mtg:to:<replica>`. The request map is one hash, not a key per request, since a
+The calls of one rule that wait for turns have a hash tag of their own, `mtg:turns:{<upstream>:<pattern>}:`
+and a letter, see `lua/shared_turns.lua`.
+
+Outside it: `mtg:leases` (sorted set of ends), `mtg:secret`, `mtg:ended:<session>`, `mtg:rate*`,
+`mtg:link:<upstream>:<session>` (the replica that owns a link), `mtg:parcel:<name>` (a large message between
+replicas), `mtg:kept:<upstream>:<session>` (what a session is about, hash), and the channels `mtg:wake`,
+`mtg:to:<replica>` and `mtg:far:<replica>`. The request map is one hash, not a key per request, since a
 script may only touch keys that it was given, and at the end of a task nobody knows its request any more.
 """
 
@@ -45,8 +50,8 @@ class Keys:
         self._prefix = prefix.encode()
         self.leases = self._prefix + b"leases"
         self.secret = self._prefix + b"secret"
+        self.probe = self._prefix + b"probe"
         self.wake = self._prefix + b"wake"
-        self.rates = f"{prefix}rate"
         self._scope = lru_cache(maxsize=4096)(self._make_scope)
 
     def member(self, key: TaskKey) -> bytes:
@@ -83,9 +88,38 @@ class Keys:
         """Return the key of a task's log."""
         return b"%b:l:%b" % (self._scope(key.scope)[0], key.digest.encode())
 
+    def line(self, upstream: str, pattern: str) -> tuple[bytes, ...]:
+        """Return the keys of the turns of one rule, in the order of `lua/shared_turns.lua`."""
+        base = b"%bturns:{%b:%b}" % (self._prefix, _safe(upstream), _safe(pattern))
+        return tuple(b"%b:%c" % (base, letter) for letter in b"rhswpon")
+
+    def tag(self, scope: Scope) -> bytes:
+        """Return a scope's tag as keys and scripts spell it."""
+        return _safe(scope.tag)
+
     def ended_session(self, session: str) -> bytes:
         """Return the key that says that a session has been ended."""
         return b"%bended:%b" % (self._prefix, _digest(session.encode("utf-8", "surrogatepass")))
+
+    def link(self, upstream: str, tag: str) -> bytes:
+        """Return the key that says which replica owns a link."""
+        return b"%blink:%b:%b" % (self._prefix, _safe(upstream), _safe(tag))
+
+    def kept(self, upstream: str, tag: str) -> bytes:
+        """Return the key of what a session is about."""
+        return b"%bkept:%b:%b" % (self._prefix, _safe(upstream), _safe(tag))
+
+    def parcel(self, name: str) -> bytes:
+        """Return the key of a large message that is on its way to another replica."""
+        return b"%bparcel:%b" % (self._prefix, _safe(name))
+
+    def letters(self, replica: str) -> bytes:
+        """Return the channel of the letters about links to one replica."""
+        return b"%bfar:%b" % (self._prefix, _safe(replica))
+
+    def rate(self, kind: str, scope: Scope) -> bytes:
+        """Return the counter of one kind of a scope's requests."""
+        return b"%brate:%b:%b" % (self._prefix, kind.encode(), _scope_name(scope))
 
     def commands(self, owner: str) -> bytes:
         """Return the channel of the commands to one replica."""
@@ -105,6 +139,11 @@ def request_field(session: str, request_id: bytes) -> bytes:
 def lease_member(key: TaskKey, owner: str) -> bytes:
     """Return the name of a replica's lease of a task; it leads back to the scope and the digest."""
     return b"%b:%b:%b" % (_safe(owner), _scope_name(key.scope), key.digest.encode())
+
+
+def owner_name(owner: str) -> bytes:
+    """Return a replica's name without colons."""
+    return _safe(owner)
 
 
 def read_lease(member: bytes) -> tuple[str, Scope, bytes]:

@@ -8,13 +8,16 @@ command, so a lane packs commands itself and reads the answers with redis-py's p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
+from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 
+from gateway.aio.clock import SystemClock
 from gateway.aio.spawn import Crew
 from gateway.protocol.errors import StoreAway
+from gateway.store.health import RANDOM, Health, unwrapped, words_of
 from gateway.store.scripts import Script, Words, script_of
 
 Reply = Any
@@ -32,7 +35,7 @@ class Connection(Protocol):
         ...
 
     async def connect(self) -> None:
-        """Connect, with the retries and the backoff it was made with."""
+        """Connect."""
         ...
 
     async def disconnect(self, nowait: bool = False) -> None:
@@ -66,13 +69,25 @@ class _Group:
 
 # Who has just waited in vain need not let everybody wait again.
 _HUNG_SECONDS: Final = 1.0
+# How often a lane that was well tries to connect before it gives its callers up; then once for each pause.
+_TRIES: Final = 4
+# A shorter pause is waited for, a longer one is told at once.
+_SHORT_SECONDS: Final = 0.15
+# Beyond it the jitter would be lost under the cap.
+_MOST_FAILURES: Final = 7
 
 
 class Lane:
     """One connection, shared. `timeout` is in seconds, from the asking to the answer."""
 
     def __init__(
-        self, name: str, make: Callable[[], Connection], *, timeout: float, queue_length: int = 10_000
+        self,
+        name: str,
+        make: Callable[[], Connection],
+        *,
+        timeout: float,
+        queue_length: int = 10_000,
+        health: Health | None = None,
     ) -> None:
         self._name = name
         self._connection = make()
@@ -81,6 +96,12 @@ class Lane:
         self._queue: list[_Group] = []
         self._since = 0.0
         self._hung_until = 0.0
+        self._health = Health() if health is None else health
+        self._clock = SystemClock()
+        self._failures = 0
+        self._down_until = 0.0
+        self._down_words = ""
+        self._backoff = ExponentialWithJitterBackoff(cap=1.5, base=0.02)
         self._crew = Crew(f"store lane {name}")
         self._running = False
         self._closed = False
@@ -94,12 +115,30 @@ class Lane:
 
         An error answer to one of them is raised as `StoreAway` once all have been answered.
         """
+        replies = await self._put(commands)
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                self._health.refused(reply)
+                raise refusal(reply)
+        return replies
+
+    async def ask_in_order(self, *commands: Words) -> list[Reply]:
+        """Do the same: one connection keeps the order."""
+        return await self.ask(*commands)
+
+    def answers(self, *commands: Words) -> Awaitable[list[Reply]]:
+        """Do the same for who can follow error answers: they are returned in their places."""
+        return self._put(commands)
+
+    def _put(self, commands: Sequence[Words]) -> asyncio.Future[list[Reply]]:
         if self._closed:
             raise StoreAway("the store has been closed")
         # Asking asyncio for the loop costs a system call before Python 3.12: once for each operation.
         loop = asyncio.get_running_loop()
         if loop.time() < self._hung_until:
             raise StoreAway("the store did not answer a moment ago")
+        if self._is_down(loop.time()):
+            raise StoreAway(self._down_words)
         if len(self._queue) >= self._queue_length:
             raise StoreAway(f"more than {self._queue_length} operations wait for the store")
         future: asyncio.Future[list[Reply]] = loop.create_future()
@@ -109,7 +148,7 @@ class Lane:
         if not self._running:
             self._running = True
             self._crew.spawn(self._run(), "flush")
-        return await future
+        return future
 
     async def close(self) -> None:
         """Close the connection; what still waits is answered with `StoreAway`."""
@@ -124,6 +163,9 @@ class Lane:
         try:
             while self._queue:
                 batch, self._queue = self._queue, []
+                if self._is_down(asyncio.get_running_loop().time()):
+                    _fail(batch, StoreAway(self._down_words))
+                    continue
                 await self._exchange(batch, self._since + self._timeout)
         finally:
             self._running = False
@@ -136,16 +178,50 @@ class Lane:
                 replies = await self._converse(commands)
             answered = True
         except TimeoutError:
-            self._hung_until = asyncio.get_running_loop().time() + _HUNG_SECONDS
-            _fail(batch, StoreAway(f"the store did not answer within {self._timeout:g} s"))
+            # Replicas that were let down together need not come back together.
+            pause = _HUNG_SECONDS * RANDOM.uniform(0.75, 1.25)
+            self._hung_until = asyncio.get_running_loop().time() + pause
+            self._lose(batch, f"the store did not answer within {self._timeout:g} s")
         except (RedisError, OSError) as error:
-            _fail(batch, StoreAway(f"the store cannot be reached: {type(error).__name__}: {error}"))
+            self._failed(error)
+            self._lose(batch, self._down_words)
         else:
+            self._failures = 0
+            self._health.well()
             _answer(batch, replies)
         finally:
             if not answered:
                 await self._connection.disconnect(nowait=True)
                 _fail(batch, StoreAway("the store has been closed"))
+
+    def _is_down(self, now: float) -> bool:
+        return self._failures >= _TRIES and now < self._down_until - _SHORT_SECONDS
+
+    def _lose(self, batch: list[_Group], words: str) -> None:
+        _fail(batch, StoreAway(words))
+        self._health.lost(words)
+
+    async def _connect(self) -> None:
+        """Connect, some times where all was well before; who was refused waits for longer each time."""
+        loop = asyncio.get_running_loop()
+        connection = self._connection
+        while True:
+            if (pause := self._down_until - loop.time()) > 0:
+                await self._clock.sleep(pause)
+            try:
+                await connection.connect()
+            except (RedisError, OSError) as error:
+                if self._failures >= _TRIES - 1:
+                    raise
+                self._failed(error)
+            else:
+                self._health.connected()
+                return
+
+    def _failed(self, error: Exception) -> None:
+        self._failures = min(self._failures + 1, _MOST_FAILURES)
+        self._down_until = asyncio.get_running_loop().time() + self._backoff.compute(self._failures)
+        self._down_words = f"the store cannot be reached: {words_of(error)}"
 
     async def _converse(self, commands: list[Words]) -> list[Reply]:
         connection = self._connection
@@ -153,7 +229,7 @@ class Lane:
         if connection.is_connected and await connection.can_read():
             await connection.disconnect(nowait=True)
         if not connection.is_connected:
-            await connection.connect()
+            await self._connect()
         replies = await self._pipeline(commands)
         missing = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if missing:
@@ -181,7 +257,7 @@ class Lane:
             try:
                 replies.append(await connection.read_response(disable_decoding=True))
             except ResponseError as error:
-                replies.append(error)
+                replies.append(unwrapped(error))
         return replies
 
 
@@ -202,20 +278,19 @@ def pack(commands: Iterable[Words]) -> list[bytes]:
     return chunks
 
 
+def refusal(error: ResponseError) -> StoreAway:
+    """Return what an error answer means to who asked."""
+    return StoreAway(f"the store refused: {words_of(error)}")
+
+
 def _answer(batch: list[_Group], replies: list[Reply]) -> None:
     place = 0
     for group in batch:
         end = place + len(group.commands)
         own = replies[place:end]
         place = end
-        if group.future.done():
-            continue
-        refused = next((reply for reply in own if isinstance(reply, ResponseError)), None)
-        if refused is None:
+        if not group.future.done():
             group.future.set_result(own)
-        else:
-            words = f"{type(refused).__name__}: {refused}"
-            group.future.set_exception(StoreAway(f"the store refused: {words[:200]}"))
 
 
 def _fail(batch: list[_Group], error: StoreAway) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
+from gateway.aio.clock import Clock
 from gateway.tasks.model import LogEntry, NewTask, Outcome, Pending, Scope, Task, TaskKey
 
 
@@ -41,7 +42,18 @@ class Full(msgspec.Struct, frozen=True):
 
 
 CommandKind = Literal[
-    "cancel", "answer", "attend", "unattend", "offer", "status", "seek", "left", "unwait", "ended", "said"
+    "cancel",
+    "answer",
+    "attend",
+    "unattend",
+    "offer",
+    "status",
+    "seek",
+    "left",
+    "unwait",
+    "ended",
+    "said",
+    "orphans",
 ]
 
 
@@ -55,7 +67,8 @@ class Command(msgspec.Struct, frozen=True):
     or a notification) and `status` (the task has another status). To all:
     `seek` (the sender has opened the stream of `session`), `left` (it has it no more), `unwait` (the
     client of `session` has cancelled the request whose id is `message`), `ended` (its client has ended
-    it) and `said` (its client has said `message` for a plain call that the sender does not have).
+    it), `said` (its client has said `message` for a plain call that the sender does not have) and
+    `orphans` (the sender lets go of tasks that it ran: they wait for who takes them up).
     """
 
     kind: CommandKind
@@ -66,8 +79,116 @@ class Command(msgspec.Struct, frozen=True):
     relay_id: str = ""
 
 
+class SharedClock(Clock, Protocol):
+    """The store's clock as this replica knows it, for times that another replica judges."""
+
+    async def look(self) -> None:
+        """Hear the store's time."""
+        ...
+
+
+class Line(msgspec.Struct, frozen=True):
+    """The calls of one rule of an upstream, which wait for turns together.
+
+    `at_once` bounds the turns of all replicas at the same time, `per_scope` those of one scope; `None` is
+    without limit.
+    """
+
+    upstream: str
+    pattern: str
+    at_once: int | None
+    per_scope: int | None = None
+
+
+class Asker(msgspec.Struct, frozen=True):
+    """A replica, and for how long it counts as alive after each word; then what it has is free again."""
+
+    replica: str
+    lease_ms: int
+
+
+Named = Literal["new", "some", "all"]
+"""What a replica names: what is new beside nothing, some of what it has, or all; then the rest is freed."""
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A ticket of a replica, unique there, and what is said of it.
+
+    `wait`: it wants a turn. `hold`: its call is on its way. `known`: another question about it is open.
+    """
+
+    kind: Literal["wait", "hold", "known"]
+    scope: Scope
+    ticket: str
+
+
+GIVEN: Final = -1
+CROWDED: Final = -2
+
+
+class Turned(msgspec.Struct, frozen=True):
+    """What is known of a line: how many wait, how long a turn takes (ms), and what was asked about.
+
+    For each question `GIVEN` (it has its turn), `CROWDED` (it may not even wait), else about how many go
+    before it.
+    """
+
+    waiting: int
+    mean_ms: int | None
+    states: list[int]
+
+
+def bell_of(replica: str, ticket: str) -> TaskKey:
+    """Return the name under which the bus rings when a ticket that waits gets its turn."""
+    return TaskKey.from_digest(Scope("turns", replica), ticket)
+
+
+class TurnStore(Protocol):
+    """Who may call now, among all replicas; scopes take turns, and are first come first served within."""
+
+    async def ask(
+        self,
+        line: Line,
+        asker: Asker,
+        asks: Sequence[Ask],
+        *,
+        bound: int | None = None,
+        named: Named = "new",
+    ) -> Turned | None:
+        """Ask for turns, tell of those in use, and stay alive; all that is free is given.
+
+        No more than `bound` may wait, but for the first of each scope, up to twice as many. A replica
+        that is not known, or not any more, and names `some` gets `None`: it must name all first.
+        """
+        ...
+
+    async def leave(self, line: Line, asker: Asker, left: Sequence[tuple[str, int | None]]) -> None:
+        """Give turns back, each with the milliseconds it was used for, or leave the queue."""
+        ...
+
+
+class Left(msgspec.Struct, frozen=True):
+    """What the replica that ran a task left for the one that takes it up.
+
+    `course` and `request` are those of its creation, empty where there are none; `place` is the last
+    event of the upstream's stream that was heard; `starts` how often the call was begun; `answers` are
+    the client's that may not have reached the upstream: relay id, the upstream's id, message.
+    """
+
+    course: bytes = b""
+    request: bytes = b""
+    place: str = ""
+    starts: int = 0
+    answers: tuple[tuple[str, bytes, bytes], ...] = ()
+
+
 class Store(Protocol):
     """Records, results and logs of tasks. Each method is one atomic step of one scope."""
+
+    @property
+    def turns(self) -> TurnStore:
+        """Who may call now, among all replicas."""
+        ...
 
     async def create(self, new: NewTask, owner: str, lease_ms: int, bounds: Bounds) -> Task | Exists | Full:
         """Store a new task with its request-id mapping and its lease in one round trip.
@@ -92,13 +213,19 @@ class Store(Protocol):
         """Move submitted → working; `None` where the task is gone, ended or no longer ours."""
         ...
 
-    async def ask(self, key: TaskKey, claim: Claim, pending: Pending) -> Task | None:
-        """Add a pending server request and move to input_required; `None` as in `start`."""
+    async def ask(self, key: TaskKey, claim: Claim, pending: Pending, place: str = "") -> Task | None:
+        """Add a pending server request and move to input_required; `None` as in `start`.
+
+        `place` is that of the request in the upstream's stream, noted as by `mark`.
+        """
         ...
 
-    async def take_pending(self, key: TaskKey, relay_id: str) -> tuple[Task, Pending] | None:
+    async def take_pending(
+        self, key: TaskKey, relay_id: str, answer: bytes = b""
+    ) -> tuple[Task, Pending] | None:
         """Take a pending server request out, once; back to working when it was the last.
 
+        The `answer` is kept until it is `delivered`, so that it outlives the replica that delivers it.
         `None` where there is no such pending request, among them any of a task that has ended.
         The returned task is as it was after the move.
         """
@@ -112,8 +239,33 @@ class Store(Protocol):
         """Set the status message; false where the task is gone, ended or no longer ours."""
         ...
 
-    async def append(self, key: TaskKey, claim: Claim, message: bytes) -> str | None:
-        """Append a message to the task's capped log and return its offset; `None` as in `start`."""
+    async def append(self, key: TaskKey, claim: Claim, message: bytes, place: str = "") -> str | None:
+        """Append a message to the task's capped log and return its offset; `None` as in `start`.
+
+        `place` is that of the message in the upstream's stream, noted as by `mark`.
+        """
+        ...
+
+    async def mark(self, key: TaskKey, claim: Claim, place: str, course: bytes = b"") -> bool:
+        """Note how far the upstream's stream was heard, and a new course where one is given.
+
+        False where the task is gone, ended or no longer ours.
+        """
+        ...
+
+    async def delivered(self, key: TaskKey, claim: Claim, relay_id: str) -> None:
+        """Let go of an answer that has reached the upstream."""
+        ...
+
+    async def left(self, key: TaskKey, claim: Claim) -> Left | None:
+        """Return what the replica left that ran the task before; `None` as in `start`."""
+        ...
+
+    async def hold(self, key: TaskKey, claim: Claim, lease_ms: int) -> Task | None:
+        """Hold on to a task whose lease may have ended: nobody takes it over for so long.
+
+        `None` where it is gone, ended or no longer ours.
+        """
         ...
 
     async def finish(self, key: TaskKey, claim: Claim, outcome: Outcome) -> Task | None:
@@ -143,7 +295,7 @@ class Store(Protocol):
         ...
 
     async def renew(self, keys: Sequence[TaskKey], owner: str, lease_ms: int) -> None:
-        """Renew the leases of running tasks, in one round trip for all."""
+        """Renew the leases of running tasks, in one round trip for all; for 0 ms they end now."""
         ...
 
     async def claim_lost(self, owner: str, lease_ms: int, limit: int) -> list[Task]:

@@ -32,7 +32,7 @@ _QUIET_S: Final = 1.0
 
 
 class _Purse:
-    """Hits that one scope may still spend here until its window `ends`, in milliseconds since the epoch.
+    """Hits that one scope may still spend here until its window `ends`, in monotonic seconds.
 
     `empty` says that the window has none left for anybody.
     """
@@ -74,7 +74,7 @@ class StoreRates:
             return None
         purse = self._purse(kind, scope)
         async with purse.lock:
-            left_ms = purse.ends - self._clock.now_ms()
+            left_ms = (purse.ends - self._clock.monotonic()) * 1000
             if left_ms > 0 and purse.empty:
                 return min(left_ms / 1000, item.get_expiry())
             if left_ms > 0 and purse.left > 0:
@@ -102,12 +102,14 @@ class StoreRates:
     async def _refill(self, purse: _Purse, item: RateLimitItem, name: bytes) -> float | None:
         block = max(1, item.amount // 20)
         window = b"%d" % (item.get_expiry() * 1000)
+        began = self._clock.monotonic()
         (reply,) = await self._link.quick.ask(scripts.RATE.call((name,), b"%d" % block, window))
         count, left_ms = cast("list[int]", reply)
         allowed = count <= item.amount
         if allowed and block == 1:
             return None
-        purse.left, purse.ends, purse.empty = block - 1, self._clock.now_ms() + left_ms, not allowed
+        purse.left, purse.empty = block - 1, not allowed
+        purse.ends = began + left_ms / 1000
         return None if allowed else min(max(0.001, left_ms / 1000), item.get_expiry())
 
 

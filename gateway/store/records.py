@@ -1,16 +1,17 @@
 """Tasks as the store keeps them: what is packed into bytes, and how it is read again.
 
 What never changes of a task is one field (`made`, msgpack); what moves has a field each, so that a
-move sets single fields and those that a later version added survive it.
+move sets single fields and those that a later version added survive it. What a later version says that
+this one has no word for is read as the nearest that it has.
 """
 
 from __future__ import annotations
 
-from typing import Final, cast, get_args
+from typing import Final, get_args
 
 import msgspec
 
-from gateway.store.port import Command, CommandKind
+from gateway.store.port import Command, CommandKind, Left
 from gateway.tasks.model import (
     DialectName,
     KeptFrom,
@@ -31,14 +32,14 @@ class _Made(msgspec.Struct, frozen=True):
     """What is known of a task from its creation on; text that may be odd is bytes."""
 
     task_id: bytes
-    dialect: DialectName
+    dialect: str
     method: bytes
     tool: bytes | None
     pattern: bytes
     session: bytes
     request_id: bytes
     poll_interval: int | None
-    kept_from: KeptFrom = "end"
+    kept_from: str = "end"
 
 
 class _Ordered(msgspec.Struct, frozen=True):
@@ -48,6 +49,16 @@ class _Ordered(msgspec.Struct, frozen=True):
     method: bytes
     message: bytes
     to_session: bool = False
+
+
+class _Came(msgspec.Struct, frozen=True, kw_only=True):
+    """An `Outcome`, of whichever version."""
+
+    status: str
+    result: bytes | None = None
+    rpc_error: bytes | None = None
+    error: str | None = None
+    is_error: bool = False
 
 
 class _Sent(msgspec.Struct, frozen=True):
@@ -67,7 +78,10 @@ _encoder = msgspec.msgpack.Encoder()
 _made = msgspec.msgpack.Decoder(_Made)
 _ordered = msgspec.msgpack.Decoder(_Ordered)
 _sent = msgspec.msgpack.Decoder(_Sent)
-_outcome = msgspec.msgpack.Decoder(Outcome)
+_outcome = msgspec.msgpack.Decoder(_Came)
+_STATUSES: Final[dict[bytes, Status]] = {status.encode(): status for status in get_args(Status)}
+_DIALECTS: Final[dict[str, DialectName]] = {name: name for name in get_args(DialectName)}
+_KEPT_FROM: Final[dict[str, KeptFrom]] = {name: name for name in get_args(KeptFrom)}
 
 
 def text_out(text: str) -> bytes:
@@ -99,8 +113,10 @@ def pack_made(new: NewTask) -> bytes:
 
 def pack_pending(pending: Pending) -> bytes:
     """Return a pending request, the length of the upstream's id and that id in front."""
+    # A message may come with its place in a stream, which the encoder does not take for bytes.
+    message = bytes(pending.message)
     rest = _encoder.encode(
-        _Ordered(text_out(pending.relay_id), text_out(pending.method), pending.message, pending.to_session),
+        _Ordered(text_out(pending.relay_id), text_out(pending.method), message, pending.to_session),
     )
     return b"%d:%b%b" % (len(pending.upstream_id), pending.upstream_id, rest)
 
@@ -117,6 +133,24 @@ def read_pending(stored: bytes) -> tuple[int, Pending]:
         message=body.message,
         to_session=body.to_session,
     )
+
+
+def read_left(reply: list[bytes]) -> Left:
+    """Return what the script found that a replica left behind."""
+    course, request, place, starts, *answers = reply
+    named = iter(answers)
+    return Left(
+        course,
+        request,
+        text_in(place),
+        int(starts),
+        tuple((text_in(relay), *_read_answer(stored)) for relay, stored in zip(named, named, strict=True)),
+    )
+
+
+def _read_answer(stored: bytes) -> tuple[bytes, bytes]:
+    length, rest = stored.split(b":", 1)
+    return rest[: int(length)], rest[int(length) :]
 
 
 def unpack(packed: bytes) -> list[bytes | None]:
@@ -142,18 +176,18 @@ def read_task(scope: Scope, packed: bytes) -> Task:
     error, words = values[9], values[10]
     return Task(
         key=TaskKey(scope, text_in(made.task_id)),
-        dialect=made.dialect,
+        dialect=_DIALECTS.get(made.dialect, "none"),
         method=text_in(made.method),
         tool=None if made.tool is None else text_in(made.tool),
         pattern=text_in(made.pattern),
         session=text_in(made.session),
         request_id=made.request_id,
         poll_interval=made.poll_interval,
-        kept_from=made.kept_from,
+        kept_from=_KEPT_FROM.get(made.kept_from, "end"),
         version=int(values[0] or 0),
         keep_alive=_number(values[2]),
         timeout=int(values[3] or 0),
-        status=cast(Status, (values[4] or b"unknown").decode()),
+        status=_status(values[4], values[8]),
         created_at=int(values[5] or 0),
         updated_at=int(values[6] or 0),
         started_at=_number(values[7]),
@@ -174,7 +208,14 @@ def pack_outcome(outcome: Outcome) -> bytes:
 
 def read_outcome(stored: bytes) -> Outcome:
     """Return a stored outcome."""
-    return _outcome.decode(stored)
+    came = _outcome.decode(stored)
+    return Outcome(
+        status=_STATUSES.get(came.status.encode(), "unknown"),
+        result=came.result,
+        rpc_error=came.rpc_error,
+        error=came.error,
+        is_error=came.is_error,
+    )
 
 
 def read_entries(packed: bytes) -> list[LogEntry]:
@@ -208,15 +249,23 @@ def read_command(data: bytes) -> Command | None:
     """Return a command that came, or `None` for one that is not understood (a later version's)."""
     try:
         sent = _sent.decode(data)
-    except msgspec.DecodeError:
+        kind = _KINDS.get(sent.kind)
+        if kind is None:
+            return None
+        scope = Scope(text_in(sent.upstream), text_in(sent.tag))
+        key = TaskKey(scope, text_in(sent.task_id), sent.digest)
+        session, sender, relay_id = (text_in(text) for text in (sent.session, sent.sender, sent.relay_id))
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    kind = _KINDS.get(sent.kind)
-    if kind is None:
-        return None
-    scope = Scope(text_in(sent.upstream), text_in(sent.tag))
-    key = TaskKey(scope, text_in(sent.task_id), sent.digest)
-    session, sender, relay_id = (text_in(text) for text in (sent.session, sent.sender, sent.relay_id))
     return Command(kind, key, sent.message, session, sender, relay_id)
+
+
+def _status(stored: bytes | None, ended_at: bytes | None) -> Status:
+    """Return a status; of one that this version does not know only whether it is an end is told."""
+    status = _STATUSES.get(stored or b"unknown")
+    if status is None:
+        return "unknown" if ended_at else "working"
+    return status
 
 
 def _number(value: bytes | None) -> int | None:

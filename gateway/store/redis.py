@@ -13,9 +13,10 @@ from gateway.store import records, scripts
 from gateway.store.keys import DEFAULT_PREFIX, lease_member, read_lease, request_field
 from gateway.store.lanes import Reply
 from gateway.store.link import Link, open_link
-from gateway.store.port import Bounds, Claim, Exists, Full
+from gateway.store.port import Bounds, Claim, Exists, Full, Left
 from gateway.store.scripts import Script, Words
-from gateway.tasks.machine import check_move
+from gateway.store.secret import SharedSecret
+from gateway.store.turns import RedisTurns
 from gateway.tasks.model import LogEntry, NewTask, Outcome, Pending, Scope, Status, Task, TaskKey
 
 Observe = Callable[[str, float, bool], None]
@@ -23,7 +24,7 @@ Observe = Callable[[str, float, bool], None]
 
 _LARGE: Final = 32_768
 _SWEEPS: Final = 16
-_LEASES: Final = ("renew", "claim_lost")
+_LEASES: Final = ("renew", "claim_lost", "hold")
 _OFFSET: Final = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 _PLACE: Final = re.compile(r"[0-9]{1,16}")
 
@@ -44,6 +45,8 @@ class RedisStore:
         self._log_length = b"%d" % log_length
         self._clock = SystemClock() if clock is None else clock
         self._observe = observe
+        self._secret = SharedSecret(link, self._ask)
+        self.turns = RedisTurns(link.keys, self._ask)
 
     def __repr__(self) -> str:
         return f"<RedisStore {self.link!r}>"
@@ -56,10 +59,12 @@ class RedisStore:
         here can only be this replica's own. It is taken back only where this very call wrote it (`NX`)
         and no task came of it. A second creation of that id by this replica in the same moment may have
         relied on it; that one sees that its own lease was not new, and writes it again, behind the
-        taking back since both go through one lane in order.
+        taking back since both go through one lane in order. On a cluster the lease is mostly on another
+        node, which costs a second round trip.
         """
         key = new.key
         lease = lease_member(key, owner)
+        bulk = len(new.request) > _LARGE
         added, reply = await self._ask(
             "create",
             self._lease(lease_ms, b"NX", lease),
@@ -77,15 +82,20 @@ class RedisStore:
                 b"%d" % bounds.active,
                 b"%d" % bounds.stored,
                 new.kept_from.encode(),
+                new.course,
+                new.request,
+                b"1" if new.request_kept else b"0",
             ),
+            bulk=bulk,
+            ordered=True,
         )
         refused = _refused(reply, bounds)
         if refused is None:
             if not added:
-                await self._ask("create", self._lease(lease_ms, b"", lease))
+                await self._ask("create", self._lease(lease_ms, b"", lease), bulk=bulk)
             return records.read_task(key.scope, reply)
         if added:
-            await self._ask("create", self._unlease(lease))
+            await self._ask("create", self._unlease(lease), bulk=bulk)
         return refused
 
     async def get(self, key: TaskKey) -> Task | None:
@@ -114,16 +124,19 @@ class RedisStore:
         (reply,) = await self._ask("start", self._task(scripts.START, key, *_claim(claim)))
         return _task(key.scope, reply)
 
-    async def ask(self, key: TaskKey, claim: Claim, pending: Pending) -> Task | None:
+    async def ask(self, key: TaskKey, claim: Claim, pending: Pending, place: str = "") -> Task | None:
         """Add a pending server request and move to input_required; `None` as in `start`."""
-        relay_id = records.text_out(pending.relay_id)
-        words = self._task(scripts.ASK, key, *_claim(claim), relay_id, records.pack_pending(pending))
+        relay_id, stored = records.text_out(pending.relay_id), records.pack_pending(pending)
+        heard = records.text_out(place)
+        words = self._task(scripts.ASK, key, *_claim(claim), relay_id, stored, heard)
         (reply,) = await self._ask("ask", words)
         return _moved(key.scope, reply, "input_required")
 
-    async def take_pending(self, key: TaskKey, relay_id: str) -> tuple[Task, Pending] | None:
-        """Take a pending server request out, once; back to working when it was the last."""
-        words = self._task(scripts.TAKE_PENDING, key, records.text_out(relay_id))
+    async def take_pending(
+        self, key: TaskKey, relay_id: str, answer: bytes = b""
+    ) -> tuple[Task, Pending] | None:
+        """Take a pending server request out, once; its answer is kept until it is delivered."""
+        words = self._task(scripts.TAKE_PENDING, key, records.text_out(relay_id), answer)
         (reply,) = await self._ask("take_pending", words)
         if reply is None:
             return None
@@ -142,11 +155,33 @@ class RedisStore:
         (reply,) = await self._ask("note", words)
         return reply is not None
 
-    async def append(self, key: TaskKey, claim: Claim, message: bytes) -> str | None:
+    async def append(self, key: TaskKey, claim: Claim, message: bytes, place: str = "") -> str | None:
         """Append a message to the task's capped log and return its offset; `None` as in `start`."""
-        words = self._task(scripts.APPEND, key, *_claim(claim), message, self._log_length)
+        heard = records.text_out(place)
+        words = self._task(scripts.APPEND, key, *_claim(claim), message, self._log_length, heard)
         (reply,) = await self._ask("append", words, bulk=len(message) > _LARGE)
         return None if reply is None else cast(bytes, reply).decode()
+
+    async def mark(self, key: TaskKey, claim: Claim, place: str, course: bytes = b"") -> bool:
+        """Note how far the upstream's stream was heard, and a new course where one is given."""
+        words = self._task(scripts.MARK, key, *_claim(claim), records.text_out(place), course)
+        (reply,) = await self._ask("mark", words)
+        return reply is not None
+
+    async def delivered(self, key: TaskKey, claim: Claim, relay_id: str) -> None:
+        """Let go of an answer that has reached the upstream."""
+        words = self._task(scripts.DELIVERED, key, *_claim(claim), records.text_out(relay_id))
+        await self._ask("delivered", words)
+
+    async def left(self, key: TaskKey, claim: Claim) -> Left | None:
+        """Return what the replica left that ran the task before; `None` as in `start`."""
+        (reply,) = await self._ask("left", self._task(scripts.LEFT, key, *_claim(claim)), bulk=True)
+        return None if reply is None else records.read_left(reply)
+
+    async def hold(self, key: TaskKey, claim: Claim, lease_ms: int) -> Task | None:
+        """Hold on to a task whose lease may have ended; `None` where it is no longer ours."""
+        (reply,) = await self._ask("hold", self._task(scripts.HOLD, key, *_claim(claim), b"%d" % lease_ms))
+        return _task(key.scope, reply)
 
     async def finish(self, key: TaskKey, claim: Claim, outcome: Outcome) -> Task | None:
         """Move to a terminal status with the outcome, in one round trip with the end of the lease.
@@ -168,6 +203,7 @@ class RedisStore:
             # Ours or not, the lease is over: who is not the owner any more has no claim to it.
             self._unlease(lease_member(key, claim.owner)),
             bulk=len(stored) > _LARGE,
+            ordered=True,
         )
         return _moved(key.scope, reply, outcome.status)
 
@@ -225,7 +261,7 @@ class RedisStore:
         return records.read_entries(reply)
 
     async def renew(self, keys: Sequence[TaskKey], owner: str, lease_ms: int) -> None:
-        """Renew the leases of running tasks, in one round trip for all."""
+        """Renew the leases of running tasks, in one round trip for all; for 0 ms they end now."""
         if keys:
             leases = [lease_member(key, owner) for key in keys]
             await self._ask("renew", self._lease(lease_ms, b"", *leases))
@@ -250,7 +286,11 @@ class RedisStore:
         return tasks
 
     async def sweep(self) -> None:
-        """Let the embedded server drop what has expired: it does so only when it counts its keys."""
+        """Put the shared secret back where the store has lost it.
+
+        The embedded server also drops what has expired: it does so only when it counts its keys.
+        """
+        await self._secret.keep()
         if self.link.in_process:
             await self._ask("sweep", (b"DBSIZE",))
 
@@ -267,18 +307,19 @@ class RedisStore:
 
     async def shared_secret(self, make: Callable[[], bytes]) -> bytes:
         """Return the secret that all replicas share; the first replica's `make` decides it."""
-        read = (b"GET", self._keys.secret)
-        (secret,) = await self._ask("shared_secret", read)
-        if secret is None:
-            _, secret = await self._ask("shared_secret", (b"SET", self._keys.secret, make(), b"NX"), read)
-        return cast(bytes, secret)
+        return await self._secret.get(make)
 
     async def ping(self) -> None:
-        """Return when the store answers."""
-        await self._ask("ping", (b"PING",))
+        """Return when every server of the store answers, and writes are not refused.
+
+        A full one, or one that became a replica, refuses even a write that changes nothing.
+        """
+        await self._ask("ping", (b"SET", self._keys.probe, b"", b"XX"))
+        await self.link.ping_all()
 
     async def close(self) -> None:
         """Let go of all connections."""
+        await self._secret.close()
         await self.link.close()
 
     async def _claim(self, leases: list[bytes], owner: str, name: bytes) -> list[Task]:
@@ -297,6 +338,10 @@ class RedisStore:
         tasks: list[Task] = []
         for lease, scope, reply in zip(leases, scopes, replies, strict=True):
             own = b"%b:%b" % (name, lease.split(b":", 1)[1])
+            if reply == b"+":
+                # It lives: its lease stays, and ours goes.
+                over.add(own)
+                continue
             over |= {lease, own}
             if reply is not None:
                 held.add(own)
@@ -317,14 +362,17 @@ class RedisStore:
     def _unlease(self, *leases: bytes) -> Words:
         return (b"ZREM", self._keys.leases, *leases)
 
-    async def _ask(self, operation: str, *commands: Words, bulk: bool = False) -> list[Reply]:
+    async def _ask(
+        self, operation: str, *commands: Words, bulk: bool = False, ordered: bool = False
+    ) -> list[Reply]:
         lane = self.link.bulk if bulk else self.link.leases if operation in _LEASES else self.link.quick
+        ask = lane.ask_in_order if ordered else lane.ask
         if self._observe is None:
-            return await lane.ask(*commands)
+            return await ask(*commands)
         began = self._clock.monotonic()
         answered = False
         try:
-            replies = await lane.ask(*commands)
+            replies = await ask(*commands)
             answered = True
         finally:
             self._observe(operation, self._clock.monotonic() - began, answered)
@@ -355,9 +403,7 @@ def _task(scope: Scope, reply: bytes | None) -> Task | None:
 
 def _moved(scope: Scope, reply: bytes | None, target: Status) -> Task | None:
     if reply is not None and reply.startswith(b"!"):
-        status = reply[1:].decode()
-        check_move(cast(Status, status), target)
-        raise IllegalMove(status, target)
+        raise IllegalMove(reply[1:].decode(), target)
     return _task(scope, reply)
 
 

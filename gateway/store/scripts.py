@@ -19,11 +19,13 @@ class Script:
 
     __slots__ = ("name", "sha", "source")
 
-    def __init__(self, name: str, *, scoped: bool) -> None:
+    def __init__(self, name: str, *, scoped: bool, turns: bool = False) -> None:
         folder = files("gateway.store.lua")
         parts = [folder.joinpath("shared_record.lua").read_bytes()]
         if scoped:
             parts += [lua_constants(MOVES), folder.joinpath("shared_scope.lua").read_bytes()]
+        if turns:
+            parts.append(folder.joinpath("shared_turns.lua").read_bytes())
         self.name = name
         self.source = b"\n".join([*parts, folder.joinpath(f"{name}.lua").read_bytes()])
         self.sha = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
@@ -51,6 +53,10 @@ READ_LOG: Final = Script("read_log", scoped=False)
 FIND: Final = Script("find", scoped=False)
 LEASE: Final = Script("lease", scoped=False)
 EXPIRED: Final = Script("expired", scoped=False)
+NOW: Final = Script("now", scoped=False)
+RATE: Final = Script("rate", scoped=False)
+OWN: Final = Script("own", scoped=False)
+DISOWN: Final = Script("disown", scoped=False)
 CREATE: Final = Script("create", scoped=True)
 START: Final = Script("start", scoped=True)
 ASK: Final = Script("ask", scoped=True)
@@ -63,3 +69,9 @@ CANCEL: Final = Script("cancel", scoped=True)
 REMOVE: Final = Script("remove", scoped=True)
 PAGE: Final = Script("page", scoped=True)
 CLAIM: Final = Script("claim", scoped=True)
+HOLD: Final = Script("hold", scoped=True)
+MARK: Final = Script("mark", scoped=True)
+LEFT: Final = Script("left", scoped=True)
+DELIVERED: Final = Script("delivered", scoped=True)
+TURN_ASK: Final = Script("turn_ask", scoped=False, turns=True)
+TURN_LEAVE: Final = Script("turn_leave", scoped=False, turns=True)

@@ -10,15 +10,21 @@ from urllib.parse import unquote
 
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio import RedisCluster as ClusterClient
 
-from gateway.store.link import Link, open_link
+from gateway.store.link import ClusterLink, Link, PoolLink, open_link
 from gateway.store.redis import RedisStore
 from gateway.tasks.model import Scope, TaskKey
+from tests.redis_groups import RedisCluster, Watched
 from tests.redis_servers import RedisServer, find_servers, start
 
 _FOUND = find_servers()
 # These two come with the test extra; whatever Redis the machine has is taken as well.
 _NAMES = sorted({"redis-6.2", "valkey", *_FOUND})
+# These take long on a cluster, and what they are about is the same there.
+_NOT_ON_CLUSTER = {"test_store_away", "test_turns_property"}
+# How a store is reached, not what it does, is what differs under Sentinel: three modules tell.
+_ON_SENTINEL = {"test_store_life", "test_bus", "test_rates"}
 _ENDED = {b"completed", b"failed", b"cancelled", b"unknown"}
 _ALONE = {b"mtg:leases", b"mtg:secret"}
 
@@ -30,7 +36,7 @@ class World:
         self.url = url
         self._links: list[Link] = [open_link(url)]
         # redis-py leaves most of its methods' types open.
-        self.redis: Any = Redis(connection_pool=self._links[0].pool)
+        self.redis: Any = _client(url, self._links[0])
 
     def link(self, *, timeout: float = 5.0) -> Link:
         """Return a link of its own, as another replica would have."""
@@ -49,28 +55,51 @@ class World:
         """Close all links."""
         for link in self._links:
             await link.close()
+        await self.redis.aclose()
+
+
+def _client(url: str, link: Link) -> Any:
+    if isinstance(link, ClusterLink):
+        return ClusterClient.from_url("redis://" + url.rpartition(",")[2])
+    assert isinstance(link, PoolLink)
+    return Redis(connection_pool=link.pool)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what is not worth its time."""
+    items[:] = [item for item in items if not _is_too_much(item)]
+
+
+def _is_too_much(item: pytest.Item) -> bool:
+    if "[cluster" in item.name:
+        return item.path.stem in _NOT_ON_CLUSTER
+    return "[sentinel" in item.name and item.path.stem not in _ON_SENTINEL
 
 
 @pytest.fixture(scope="session")
-def _running() -> Iterator[dict[str, RedisServer]]:
-    servers: dict[str, RedisServer] = {}
+def _running() -> Iterator[dict[str, RedisServer | RedisCluster | Watched]]:
+    servers: dict[str, RedisServer | RedisCluster | Watched] = {}
     yield servers
     for server in servers.values():
         server.close()
 
 
-@pytest.fixture(params=["memory", *_NAMES])
-def url(request: pytest.FixtureRequest, _running: dict[str, RedisServer]) -> str:
+@pytest.fixture(params=["memory", *_NAMES, "cluster", "sentinel"])
+def url(request: pytest.FixtureRequest, _running: dict[str, RedisServer | RedisCluster | Watched]) -> str:
     """Return the URL of each store in turn; a server that is missing skips, and fails in CI."""
     name = str(request.param)
     if name == "memory":
         return f"memory://{uuid.uuid4().hex}"
-    if name not in _FOUND:
+    binary = (
+        next(iter(reversed(_FOUND.values())), None) if name in ("cluster", "sentinel") else _FOUND.get(name)
+    )
+    if binary is None:
         if os.environ.get("CI"):
             pytest.fail(f"no {name} server here, and CI must have one")
         pytest.skip(f"no {name} server here")
     if name not in _running:
-        _running[name] = start(_FOUND[name])
+        make = {"cluster": RedisCluster, "sentinel": Watched}.get(name, start)
+        _running[name] = make(binary)
     return _running[name].url
 
 

@@ -181,6 +181,7 @@ async def test_after_a_lost_connection_every_bell_rings_and_words_come_again(ser
         server.start()
         await _rings(one)
         await _rings(two)
+        await until(lambda: _well(store), words="the store did not come back")
         await create(store, key_of())
         await store.finish(key_of(), OURS, Outcome(status="failed"))
         await _rings(one)
@@ -189,6 +190,14 @@ async def test_after_a_lost_connection_every_bell_rings_and_words_come_again(ser
             assert (await anext(bus.commands())).kind == "cancel"
     await bus.close()
     await store.close()
+
+
+async def _well(store: RedisStore) -> bool:
+    try:
+        await store.ping()
+    except StoreAway:
+        return False
+    return True
 
 
 async def test_watching_works_before_the_store_is_there(server: RedisServer) -> None:

@@ -8,9 +8,10 @@ import time
 
 import pytest
 
+from gateway.config.checks import STORE_SCHEMES
 from gateway.protocol.errors import ConfigError, StoreAway
-from gateway.store.lanes import Connection
-from gateway.store.link import Link, open_link
+from gateway.store.lanes import Connection, Lane
+from gateway.store.link import SCHEMES, Link, open_link
 from gateway.store.redis import RedisStore, open_store
 from gateway.tasks.model import Task
 from tests.contract.conftest import World
@@ -27,6 +28,7 @@ async def test_I9_a_stopped_store_is_away_at_once_and_well_again_after(server: R
     assert all(isinstance(result, StoreAway) for result in results)
     assert time.monotonic() - began < 2.5
     server.start()
+    await until(lambda: _well(store), seconds=2)
     assert isinstance(await store.create(new_task(key_of()), "r1", LEASE_MS, ROOMY), Task)
     await store.close()
 
@@ -96,7 +98,9 @@ async def test_a_store_that_refuses_to_write_is_away_with_its_words(server: Redi
 
 
 def _connection(store: RedisStore) -> Connection:
-    return store.link.quick._connection  # pyright: ignore[reportPrivateUsage]  # seen from outside only here
+    lane = store.link.quick
+    assert isinstance(lane, Lane)
+    return lane._connection  # pyright: ignore[reportPrivateUsage]  # seen from outside only here
 
 
 async def _configure(link: Link, name: bytes, value: bytes) -> None:
@@ -195,7 +199,10 @@ async def test_creation_and_end_are_one_round_trip_each(
     [
         ("localhost:6379", "must begin with"),
         ("http://s3cret@x", "http:// is not known"),
-        ("redis+cluster://:s3cret@x:1", "not supported yet"),
+        ("redis+cluster://:s3cret@x:1/3", "not a valid redis+cluster:// URL"),
+        ("redis+cluster://:s3cret@x:1?s3cret=1", "not a valid redis+cluster:// URL"),
+        ("rediss+cluster://:s3cret@x:1?s3cret=1", "not a valid rediss+cluster:// URL"),
+        ("redis+cluster://:s3cret@", "not a valid redis+cluster:// URL"),
         ("redis://:s3cret@host:s3cret/0", "not a valid redis:// URL"),
         ("redis://:s3cret@host/0?s3cret=1", "not a valid redis:// URL"),
         ("redis+sentinel://:s3cret@host", "not a valid redis+sentinel:// URL"),
@@ -217,10 +224,17 @@ def test_I12_a_bad_url_is_refused_without_its_password(url: str, words: str) -> 
         "rediss://:p@h:1/1?ssl_cert_reqs=none",
         "unix:///tmp/x?db=3",
         "redis+sentinel://a,b:5/m/2",
+        "rediss+sentinel://:p@a,b:5/m/2?ssl_ca_certs=/tmp/ca.pem&sentinel_password=p@",
+        "redis+cluster://u:p@a,b:5",
+        "rediss+cluster://:p@a,[::1]:5/0?ssl_check_hostname=no",
     ],
 )
 def test_good_urls_are_understood_without_connecting(url: str) -> None:
     assert "p@" not in repr(open_link(url))
+
+
+def test_the_configuration_knows_the_same_schemes() -> None:
+    assert SCHEMES == STORE_SCHEMES
 
 
 def test_a_prefix_with_braces_is_refused() -> None:

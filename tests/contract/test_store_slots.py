@@ -10,8 +10,8 @@ import pytest
 
 from gateway.protocol.errors import StoreAway
 from gateway.store.bus import RedisBus
-from gateway.store.lanes import Lane
-from gateway.store.port import Bus, Command, RateLimits, Store
+from gateway.store.link import Way
+from gateway.store.port import GIVEN, Ask, Asker, Bus, Command, Line, RateLimits, Store
 from gateway.store.rates import StoreRates
 from gateway.store.redis import RedisStore, open_store
 from gateway.tasks.model import Task
@@ -56,12 +56,12 @@ async def one_node(node: RedisServer) -> AsyncIterator[RedisStore]:
     await store.close()
 
 
-async def _info(lane: Lane) -> bytes:
+async def _info(lane: Way) -> bytes:
     (words,) = await lane.ask((b"CLUSTER", b"INFO"))
     return words
 
 
-async def _ready(lane: Lane) -> bool:
+async def _ready(lane: Way) -> bool:
     return b"cluster_state:ok" in await _info(lane)
 
 
@@ -94,6 +94,16 @@ async def test_every_step_of_the_store_stays_in_one_slot(one_node: RedisStore) -
     assert await store.get(key_of("t2")) is None
     await store.end_session("s1", 1_000)
     assert await store.shared_secret(lambda: b"secret") == b"secret"
+
+
+async def test_turns_of_a_rule_stay_in_one_slot(one_node: RedisStore) -> None:
+    line, asker = Line("reports", "render_*", 1, 1), Asker("r1", LEASE_MS)
+    for ticket in ("1", "2"):
+        await one_node.turns.ask(line, asker, [Ask("wait", SCOPE, ticket)], bound=10)
+    await one_node.turns.leave(line, asker, [("1", 5)])
+    found = await one_node.turns.ask(line, asker, [Ask("hold", SCOPE, "2")], named="all")
+    assert found is not None
+    assert found.states == [GIVEN]
 
 
 async def test_bus_and_rates_work_on_a_cluster_node(one_node: RedisStore) -> None:

@@ -2,9 +2,12 @@
 -- KEYS  a scope's and a task's (shared_scope)
 -- ARGV  3 owner, 4 what is known of it (msgpack), 5 keep-alive ms or '', 6 time limit ms, 7 first status,
 --       8 field of its request, 9 task id, 10 bound of active tasks, 11 bound of stored tasks,
---       12 what the keep-alive is counted from, 'end' or 'creation'
+--       12 what the keep-alive is counted from, 'end' or 'creation', 13 course or '', 14 request or '',
+--       15 '1' where the request is kept when the call has started
 -- Returns the record; '=' where it exists; '<active' or '<stored' where a bound is met.
 
+-- Full memory refuses only the first write of a script: this one changes nothing, but can be refused.
+redis.call('SETRANGE', OUTCOME, 0, '')
 local now_us = micros()
 local now = math.floor(now_us / 1000)
 sweep(now)
@@ -17,6 +20,8 @@ redis.call('DEL', OUTCOME, LOG)
 redis.call('HSET', RECORD, 'version', '1', 'made', ARGV[4], 'keep_alive', ARGV[5], 'timeout', ARGV[6],
            'status', ARGV[7], 'created', whole(now), 'updated', whole(now), 'owner', ARGV[3], 'epoch', '1',
            'kept_from', ARGV[12])
+if ARGV[13] ~= '' then redis.call('HSET', RECORD, 'course', ARGV[13]) end
+if ARGV[14] ~= '' then redis.call('HSET', RECORD, 'request', ARGV[14], 'kept', ARGV[15]) end
 -- The place in the index grows even if the clock does not, so that a cursor never skips a later task.
 local last = redis.call('ZREVRANGE', INDEX, 0, 0, 'WITHSCORES')
 local place = now_us

@@ -28,11 +28,10 @@ local function pack_record(key)
   local values, count = redis.call('HMGET', key, unpack(FIELDS)), #FIELDS
   if not values[1] then return false end
   if tonumber(values[count] or '0') > 0 then
-    local all = redis.call('HGETALL', key)
-    for i = 1, #all, 2 do
-      if string.sub(all[i], 1, 2) == 'p:' then
+    for _, field in ipairs(redis.call('HKEYS', key)) do
+      if string.sub(field, 1, 2) == 'p:' then
         count = count + 1
-        values[count] = all[i + 1]
+        values[count] = redis.call('HGET', key, field)
       end
     end
   end

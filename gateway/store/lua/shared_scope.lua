@@ -85,12 +85,15 @@ local function keep_running(now)
   sweep(now, true)
 end
 
--- The end of a task: nothing is pending, it is not active, and only its keep-alive is left. Returns the record.
+-- The end of a task: nothing is pending, nobody takes it up, it is not active, and only its keep-alive is left.
+-- Returns the record.
 local function settle(now)
   local fields = redis.call('HKEYS', RECORD)
   for _, field in ipairs(fields) do
-    if string.sub(field, 1, 2) == 'p:' then redis.call('HDEL', RECORD, field) end
+    local kind = string.sub(field, 1, 2)
+    if kind == 'p:' or kind == 'a:' then redis.call('HDEL', RECORD, field) end
   end
+  redis.call('HDEL', RECORD, 'course', 'request', 'kept', 'place', 'held_until')
   redis.call('HSET', RECORD, 'ended', whole(now), 'waiting', '0')
   redis.call('SREM', ACTIVE, DIGEST)
   local packed = pack_record(RECORD)
