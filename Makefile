@@ -9,7 +9,7 @@ PIP := PIP_CONSTRAINT=.ci/constraints.txt PIP_BUILD_CONSTRAINT=.ci/constraints.t
 WORKERS := 3
 PINS := pyproject.toml .ci/constraints.txt
 
-.PHONY: run test lint check bench clean
+.PHONY: run test test-balanced lint check bench chaos clean
 .NOTPARALLEL:
 
 run: $(VENV)/stamp-run
@@ -17,7 +17,14 @@ run: $(VENV)/stamp-run
 
 test: $(VENV)/stamp-test
 	@$(PYTHON) -m tests.tools.install || test -z "$$CI"
-	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile
+	@GATEWAY_FRONT=alternate $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile tests/wire; balanced=$$?; \
+	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile && exit $$balanced
+
+# All wire tests through three replicas, behind each load balancer.
+test-balanced: $(VENV)/stamp-test
+	@$(PYTHON) -m tests.tools.install || test -z "$$CI"
+	@GATEWAY_FRONT=haproxy $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile tests/wire
+	@GATEWAY_FRONT=nginx $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile tests/wire
 
 lint: $(VENV)/stamp-check
 	@$(VENV)/bin/ruff format --check .
@@ -36,6 +43,11 @@ check: $(VENV)/stamp-check
 bench: $(VENV)/stamp-test
 	@$(PYTHON) -m tests.tools.install fastmcp4 || true
 	@$(PYTHON) -m tests.bench
+
+# Ten minutes and more; SEED= of an earlier run has its faults again.
+chaos: $(VENV)/stamp-test
+	@$(PYTHON) -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(TASKS),--tasks $(TASKS)) $(if $(FAULTS),--faults $(FAULTS)) \
+		$(if $(OUT),--out $(OUT))
 
 clean:
 	rm -rf $(VENV) .tools build dist *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -18,6 +19,8 @@ from typing import IO, Self
 ROOT = Path(__file__).resolve().parents[1]
 START = 30.0
 END = 15.0
+_FIRST_PORT = 12_000
+_PORTS = 20_000
 
 
 class Process:
@@ -131,10 +134,15 @@ class Process:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port of 127.0.0.1 that nobody listened on a moment ago.
+
+    It is below those that the system gives to outgoing connections: none of these can take it meanwhile.
+    """
+    while True:
+        port = _FIRST_PORT + secrets.randbelow(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_port(process: Process, port: int, timeout: float = START) -> None:

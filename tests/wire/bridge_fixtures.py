@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.gateways import Gateway
+from tests.balancers import replicas as gateways_of
+from tests.balancers import serve
 from tests.wire.bridge_world import Bridge, configuration, upstreams
 from tests.wire.modern_upstream import ModernUpstream
 
@@ -30,7 +31,7 @@ async def bridge(modern: ModernUpstream, tmp_path_factory: pytest.TempPathFactor
     """Serve the stateless upstreams by one replica."""
     place = tmp_path_factory.mktemp("bridge")
     config, seen = upstreams(modern, place)
-    gateway = Gateway(configuration(config, "memory://"), place)
+    gateway = serve(configuration(config, "memory://"), place)
     await asyncio.to_thread(gateway.wait)
     yield Bridge([gateway], seen)
     await asyncio.to_thread(gateway.end)
@@ -46,7 +47,7 @@ async def replicas(
     place = tmp_path_factory.mktemp("replicas")
     config, seen = upstreams(modern, place)
     both = configuration(config, redis_url)
-    gateways = [Gateway(both, place) for _ in range(2)]
+    gateways = gateways_of(both, place, 2)
     for gateway in gateways:
         await asyncio.to_thread(gateway.wait)
     yield Bridge(gateways, seen)

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from redis.asyncio import Redis
 
+from tests.balancers import CHOICE, serve
 from tests.gateways import Gateway
 from tests.wire.answers import Json
 from tests.wire.era_upstream import EraUpstream
@@ -106,7 +107,7 @@ def new_key() -> str:
 
 async def started(*configs: Json, place: Path) -> list[Gateway]:
     """Start gateways and wait until they serve."""
-    gateways = [Gateway(config, place) for config in configs]
+    gateways = [serve(config, place) for config in configs]
     for gateway in gateways:
         await asyncio.to_thread(gateway.wait)
     return gateways
@@ -117,7 +118,7 @@ async def deployed(
     upstream: EraUpstream, config: Json, place: Path, replicas: int = 1
 ) -> AsyncGenerator[Eras]:
     """Serve by gateways of a test's own."""
-    gateways = await started(*[config] * replicas, place=place)
+    gateways = await started(*[config] * (1 if CHOICE.balanced else replicas), place=place)
     try:
         yield Eras(upstream, gateways, None)
     finally:

@@ -31,6 +31,7 @@ class Call:
         self.gone = asyncio.Event()
         self.resumed: list[str] = []
         self._out: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        self._first: web.StreamResponse | None = None
 
     @property
     def meta(self) -> Json:
@@ -68,6 +69,24 @@ class Call:
         """Answer and end the stream."""
         self.say({"jsonrpc": "2.0", "id": self.ident, "result": text("done") if result is None else result})
         self.end()
+
+    def numbered_ask(self, event_id: str) -> Question:
+        """Send a request of the server as an event that has an id."""
+        question = Question(self, f"q-{uuid.uuid4()}")
+        params = {"message": "What is your name?", "requestedSchema": NAME_FORM}
+        ask = {"jsonrpc": "2.0", "id": question.ident, "method": "elicitation/create", "params": params}
+        self.say(ask, event_id)
+        return question
+
+    def numbered_log(self, event_id: str, data: str) -> None:
+        """Send a log message as an event that has an id."""
+        params = {"level": "info", "data": data}
+        self.say({"jsonrpc": "2.0", "method": "notifications/message", "params": params}, event_id)
+
+    async def say_on_first(self, message: Json) -> None:
+        """Send a message on the call's first stream, which another has taken up."""
+        assert self._first is not None
+        await self._first.write(f"data: {json.dumps(message)}\n\n".encode())
 
     def refuse(self, code: int, message: str, data: object = None) -> None:
         """Answer with an error and end the stream."""
@@ -113,9 +132,16 @@ class Call:
             for session, m in self.upstream.heard
         )
 
+    def take_up(self) -> None:
+        """Let the next stream say what was not said; one that is still open says nothing more."""
+        older, self._out = self._out, asyncio.Queue()
+        while not older.empty():
+            self._out.put_nowait(older.get_nowait())
+
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Say what the test decides."""
-        kind, first = await self._out.get()
+        out = self._out
+        kind, first = await out.get()
         if kind == "reply":
             status, content_type, body, length = first
             if length is None:
@@ -127,10 +153,11 @@ class Call:
             return _abort(request, response)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
+        self._first = self._first or response
         try:
             while kind == "event":
                 await response.write(first)
-                kind, first = await self._out.get()
+                kind, first = await out.get()
         except ConnectionError:
             self.gone.set()
             return response
@@ -207,6 +234,10 @@ class Upstream:
             await self.changed.wait_for(lambda: bool(found()))
         return found()[0]
 
+    def answers(self, call: Call) -> list[Json]:
+        """Return the responses of the client that came in the session of a call."""
+        return [m for s, m in self.heard if s == call.session and "method" not in m]
+
     async def ends(self, session: str) -> None:
         """Wait until a session is deleted."""
         async with asyncio.timeout(WAIT), self.changed:
@@ -249,6 +280,7 @@ class Upstream:
         key = last.rpartition(".")[0]
         if key in self.calls:
             call = self.calls[key][-1]
+            call.take_up()
             await self._note(lambda: call.resumed.append(last))
             return await call.serve(request)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})

@@ -174,7 +174,7 @@ class Seed:
         self.session: str | None = None
         self.authorization = authorization
         self.welcome: Json = {}
-        self._idents = itertools.count(1000)
+        self.idents = itertools.count(1000)
         self._open: list[Exchange] = []
 
     async def __aenter__(self) -> Self:
@@ -203,7 +203,7 @@ class Seed:
 
     def ident(self) -> int:
         """Return a request id that this client has not used."""
-        return next(self._idents)
+        return next(self.idents)
 
     async def initialize(self, capabilities: Json | None = None) -> Json:
         """Open a session; keep and return the result of `initialize`."""

@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from tests.gateways import Gateway
+from tests.balancers import replicas, serve
 from tests.wire.scripted_upstream import Upstream
 from tests.wire.seed_client import Seed
 from tests.wire.seed_world import House, configuration
@@ -39,11 +39,11 @@ async def house(
     """Serve the scripted upstream on each store; on Redis by two replicas."""
     place = tmp_path_factory.mktemp("house")
     if request.param == "memory":
-        made = House(scripted, [Gateway(configuration(scripted, "memory://"), place)], None)
+        made = House(scripted, [serve(configuration(scripted, "memory://"), place)], None)
     else:
         url: str = request.getfixturevalue("redis_url")
         config = configuration(scripted, url)
-        made = House(scripted, [Gateway(config, place) for _ in range(2)], url)
+        made = House(scripted, replicas(config, place, 2), url)
     for gateway in made.gateways:
         await asyncio.to_thread(gateway.wait)
     yield made
@@ -58,7 +58,7 @@ async def pair(
     """Serve the scripted upstream by two replicas."""
     place: Path = tmp_path_factory.mktemp("pair")
     config = configuration(scripted, redis_url)
-    made = House(scripted, [Gateway(config, place) for _ in range(2)], redis_url)
+    made = House(scripted, replicas(config, place, 2), redis_url)
     for gateway in made.gateways:
         await asyncio.to_thread(gateway.wait)
     yield made

@@ -7,6 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Final
 
+from tests.balancers import serve
 from tests.gateways import Gateway
 from tests.wire.scripted_upstream import Upstream
 from tests.wire.seed_client import Json, Seed
@@ -21,6 +22,7 @@ TASKS: Final[Json] = {
         "always_task": {"mode": "required"},
         "task_or_nothing": {"mode": "required", "refuse_plain": True},
         "one_by_one": {"max_concurrent": 1},
+        "repeatable": {"on_loss": "retry"},
         "short": {"timeout": "300ms"},
         "endless": {"keep_alive": {"max": "unlimited"}},
     },
@@ -63,6 +65,6 @@ def configuration(upstream: Upstream, store_url: str, **more: Any) -> Json:
 
 async def started(config: Json, place: Path) -> Gateway:
     """Start a gateway and wait until it serves."""
-    gateway = Gateway(config, place)
+    gateway = serve(config, place)
     await asyncio.to_thread(gateway.wait)
     return gateway

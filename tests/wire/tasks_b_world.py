@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from tests.balancers import replicas as gateways_of
 from tests.gateways import Gateway
 from tests.wire.answers import Json
 from tests.wire.scripted_upstream import Upstream
@@ -84,7 +85,7 @@ async def served(config: Json, folder: Path, replicas: int = 1) -> AsyncGenerato
     """Serve by so many replicas; what the caller starts beside them and adds is ended with them."""
     gateways: list[Gateway] = []
     try:
-        gateways += [Gateway(config, folder) for _ in range(replicas)]
+        gateways += gateways_of(config, folder, replicas)
         for gateway in gateways:
             await asyncio.to_thread(gateway.wait)
         yield gateways

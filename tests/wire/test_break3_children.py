@@ -30,6 +30,7 @@ async def ask_pids(seed: Seed) -> list[int]:
     return [answer["result"]["pid"], answer["result"]["own"]]
 
 
+@pytest.mark.one_replica("looks at the gateway's process")
 async def test_a_killed_warden_is_replaced_and_knows_the_children_of_the_first(
     gateway: StartGateway,
 ) -> None:

@@ -56,6 +56,7 @@ async def test_I10_a_subscription_sends_no_command_for_each_of_its_tasks(
         assert await published(redis_url) - before < TASKS * SUBSCRIPTIONS / 2
 
 
+@pytest.mark.one_replica("counts at the replica where it waits")
 async def test_I10_of_all_who_wait_for_a_task_its_replica_is_told_once(
     era_replicas: Eras, redis_url: str
 ) -> None:

@@ -89,6 +89,7 @@ def descriptors(gateway: Gateway) -> int:
     return len(os.listdir(f"/proc/{gateway.process.pid}/fd"))  # noqa: PTH208 - a count, no paths
 
 
+@pytest.mark.one_replica("looks at the gateway's process")
 async def test_I8_the_embedded_store_gives_the_room_of_expired_results_back(
     served: tuple[RawUpstream, Gateway],
 ) -> None:
@@ -104,6 +105,7 @@ async def test_I8_the_embedded_store_gives_the_room_of_expired_results_back(
         await soon(lambda: resident(gateway) <= before + 30 * MEGABYTE)
 
 
+@pytest.mark.one_replica("looks at the gateway's process")
 async def test_I10_streams_and_sessions_that_are_gone_leave_no_descriptor(
     served: tuple[RawUpstream, Gateway],
 ) -> None:
@@ -161,6 +163,7 @@ async def test_I12_no_body_makes_the_gateway_fail(served: tuple[RawUpstream, Gat
         await asyncio.sleep(0)
 
 
+@pytest.mark.one_replica("looks at the gateway's process")
 async def test_I10_a_gateway_without_free_descriptors_works_again_when_there_are(
     gateway: StartGateway,
 ) -> None:

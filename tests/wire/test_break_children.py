@@ -96,6 +96,7 @@ async def test_a_plain_call_of_a_child_that_went_mute_is_answered(keeper: Gatewa
         assert "closed its output" in answer["error"]["message"]
 
 
+@pytest.mark.one_replica("ends or freezes the gateway that it speaks to")
 async def test_59_nothing_of_a_child_is_left_when_the_gateway_is_killed(gateway: StartGateway) -> None:
     killed = await asyncio.to_thread(gateway, configuration())
     async with Seed(killed.url()) as seed:
@@ -144,6 +145,7 @@ async def end(front: asyncio.subprocess.Process) -> None:
     await asyncio.sleep(0.05)
 
 
+@pytest.mark.one_replica("speaks on a pipe, to the stdio front")
 async def test_a_second_signal_ends_the_patience_of_the_stdio_front() -> None:
     front = await pipe()
     try:
@@ -163,6 +165,7 @@ async def test_a_second_signal_ends_the_patience_of_the_stdio_front() -> None:
         await end(front)
 
 
+@pytest.mark.one_replica("speaks on a pipe, to the stdio front")
 async def test_I10_look_ups_of_a_client_that_does_not_read_wait_in_its_own_pipe() -> None:
     front = await pipe()
     try:

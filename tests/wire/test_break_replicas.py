@@ -117,6 +117,7 @@ async def test_tasks_that_end_through_another_replica_leave_the_gauge(pair: Hous
     await until_idle(pair.gateways[0])
 
 
+@pytest.mark.one_replica("ends or freezes the gateway that it speaks to")
 async def test_I4_a_replica_that_was_frozen_past_its_lease_tells_what_the_other_one_stored(
     couple: House,
 ) -> None:

@@ -122,6 +122,7 @@ async def test_progress_comes_on_the_token_of_the_client(client: TasksB, token: 
     assert [one["progress"] for one in told] == [1, 2, 3]
 
 
+@pytest.mark.one_replica("the calls meet in one child; each replica has its own", only=("pipe",))
 async def test_clients_with_the_same_ids_and_tokens_do_not_hear_each_other(
     bridge: Bridge, name: str
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.gateways import Gateway
+from tests.balancers import serve
 from tests.processes import Process
 from tests.tools import venv_python
 from tests.upstreams import Running
@@ -44,7 +44,7 @@ async def native(
         "everything": {"url": everything_http.url},
     }
     config = {name: {**how, "tasks": POLICY} for name, how in config.items()}
-    gateway = Gateway(configuration(config, "memory://"), place)
+    gateway = serve(configuration(config, "memory://"), place)
     await asyncio.to_thread(gateway.wait)
     yield Bridge([gateway], {name: seen_in(log) for name, log in logs.items()})
     await asyncio.to_thread(gateway.end)

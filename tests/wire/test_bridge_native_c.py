@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.gateways import Gateway
+from tests.balancers import serve
 from tests.processes import Process, free_port, wait_port
 from tests.tools import venv_python
 from tests.wire.bridge_world import POLICY, Bridge, configuration, words
@@ -34,7 +34,7 @@ async def native(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brid
     server = Process([str(venv_python("fastmcp4")), "-W", "ignore", "-m", module, str(port)])
     await asyncio.to_thread(wait_port, server, port)
     config: Json = {"fm4": {"url": f"http://127.0.0.1:{port}/mcp", "tasks": POLICY}}
-    gateway = Gateway(configuration(config, "memory://"), place)
+    gateway = serve(configuration(config, "memory://"), place)
     await asyncio.to_thread(gateway.wait)
     yield Bridge([gateway], {})
     await asyncio.to_thread(gateway.end)

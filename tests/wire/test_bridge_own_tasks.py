@@ -54,6 +54,7 @@ async def polled(seen: Seen, number: int = 1) -> None:
 
 @pytest.mark.parametrize("tool", JOBS)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.one_replica("the calls meet in one child; each replica has its own", only=("tasks-pipe",))
 async def test_a_plain_client_gets_the_plain_result(bridge: Bridge, name: str, tool: str) -> None:
     key = new_key()
     async with bridge.client_b(name) as client:
@@ -92,6 +93,7 @@ async def test_a_plain_call_that_is_cancelled_cancels_the_task(bridge: Bridge, n
 
 @pytest.mark.parametrize("tool", JOBS)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.one_replica("the calls meet in one child; each replica has its own", only=("tasks-pipe",))
 async def test_a_client_of_dialect_b_has_one_task_and_the_upstream_one(
     bridge: Bridge, name: str, tool: str
 ) -> None:
@@ -157,6 +159,7 @@ async def test_a_failure_of_the_upstreams_task_is_one_of_the_task(bridge: Bridge
 
 @pytest.mark.parametrize("tool", JOBS)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.one_replica("the calls meet in one child; each replica has its own", only=("tasks-pipe",))
 async def test_a_client_of_dialect_a_has_one_task_and_the_upstream_one(
     bridge: Bridge, name: str, tool: str
 ) -> None:
@@ -189,6 +192,7 @@ async def test_input_during_the_upstreams_task_reaches_a_client_of_dialect_a(
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.one_replica("the calls meet in one child; each replica has its own", only=("tasks-pipe",))
 async def test_a_cancelled_call_of_dialect_a_cancels_the_upstreams_task(bridge: Bridge, name: str) -> None:
     key, task_id, seen = new_key(), new_id(), bridge.seen(name)
     async with bridge.client_a(name) as client:
@@ -203,6 +207,7 @@ async def test_a_cancelled_call_of_dialect_a_cancels_the_upstreams_task(bridge: 
 
 @pytest.mark.parametrize("tool", JOBS)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.one_replica("the calls meet in one child; each replica has its own", only=("tasks-pipe",))
 async def test_a_stateless_client_without_the_extension_gets_the_plain_result(
     bridge: Bridge, name: str, tool: str
 ) -> None:

@@ -14,7 +14,10 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from tests.processes import ROOT
 from tests.wire.official import Desk, connect, words
 
-pytestmark = pytest.mark.filterwarnings(f"ignore::{MCPDeprecationWarning.__module__}.MCPDeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore::{MCPDeprecationWarning.__module__}.MCPDeprecationWarning"),
+    pytest.mark.one_replica("speaks to no gateway"),
+]
 
 DEMO = (sys.executable, "-m", "gateway.demo")
 

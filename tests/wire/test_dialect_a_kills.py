@@ -18,7 +18,10 @@ from tests.wire.seed_client import PAUSE, Exchange, Json, Seed, new_id, refusal,
 from tests.wire.seed_world import configuration, started
 
 pytest_plugins = ["tests.wire.seed_fixtures"]
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.one_replica("ends or freezes the gateway that it speaks to"),
+]
 LEASE = 1.0
 
 

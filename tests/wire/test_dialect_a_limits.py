@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.gateways import Gateway
+from tests.balancers import serve
 from tests.wire.scripted_upstream import Upstream, text, tool
 from tests.wire.seed_client import CREATED, NOT_FOUND, Json, Seed, new_id, refusal, too_early
 from tests.wire.seed_world import House, configuration
@@ -24,7 +24,7 @@ LIMITS: Json = {
     "request_bytes": "4KiB",
     "pending_requests": 2,
     "log_entries": 20,
-    "rates": {"create": "7/minute", "get": "40/minute", "result": "3/minute", "list": "3/minute"},
+    "rates": {"create": "7/minute", "get": "39/minute", "result": "3/minute", "list": "3/minute"},
 }
 
 
@@ -34,7 +34,7 @@ async def tight(
 ) -> AsyncIterator[House]:
     """Serve with tight limits."""
     url = "memory://" if request.param == "memory" else request.getfixturevalue("redis_url")
-    gateway = Gateway(configuration(scripted, url, limits=LIMITS), tmp_path_factory.mktemp("tight"))
+    gateway = serve(configuration(scripted, url, limits=LIMITS), tmp_path_factory.mktemp("tight"))
     await asyncio.to_thread(gateway.wait)
     yield House(scripted, [gateway], None)
     await asyncio.to_thread(gateway.end)
@@ -48,7 +48,7 @@ async def ask(seed: Seed, method: str, params: Json) -> tuple[int, dict[str, str
 
 @pytest.mark.parametrize(
     ("method", "times", "params"),
-    [("tasks/get", 40, {"taskId": "t"}), ("tasks/result", 3, {"taskId": "t"}), ("tasks/list", 3, {})],
+    [("tasks/get", 39, {"taskId": "t"}), ("tasks/result", 3, {"taskId": "t"}), ("tasks/list", 3, {})],
 )
 async def test_I10_asking_too_often_is_answered_429_with_the_time(
     tight: House, method: str, times: int, params: Json

@@ -142,6 +142,27 @@ async def test_a_session_that_the_upstream_forgot_fails_the_task_with_the_reason
     assert "session" in got["error"].lower()
 
 
+async def test_whoever_goes_on_in_a_session_that_the_upstream_forgot_is_told_to_initialize_anew(
+    house: House, seed: Seed
+) -> None:
+    task, later, last = new_id(), new_id(), new_id()
+    await seed.begin(task, tool(task))
+    call = await house.upstream.called(task)
+    call.finish()
+    await seed.reach(task, "completed")
+    house.upstream.deleted.add(call.session)
+    await seed.begin(later, tool(later), ident=2)
+    await seed.reach(later, "failed")
+    exchange = await seed.begin(last, tool(last), ident=3)
+    assert exchange.status == 404
+    # What the session's tasks were is still told.
+    assert (await seed.fetch(task))["result"]["content"]
+    await seed.initialize()
+    await seed.begin(last, tool(last), ident=4)
+    (await house.upstream.called(last)).finish()
+    await seed.reach(last, "completed")
+
+
 async def test_I5_a_call_that_takes_too_long_fails_and_the_upstream_hears(house: House, seed: Seed) -> None:
     task = new_id()
     stream = await seed.begin(task, tool(task, "short"), ident=1)

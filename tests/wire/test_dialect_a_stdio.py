@@ -28,7 +28,7 @@ from tests.wire.seed_pipe import SeedPipe
 WRAP = [sys.executable, "-m", "gateway", "stdio", "--"]
 DEMO = [sys.executable, "-m", "gateway.demo"]
 # As many servers take a while to start on a busy machine, each test has one; the run log shows it all.
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.one_replica("speaks on a pipe, to the stdio front")]
 
 
 @pytest.fixture

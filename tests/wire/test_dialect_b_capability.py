@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
+from tests.balancers import serve
 from tests.gateways import Gateway
 from tests.upstreams import Running, fixture_command, start_fixture
 from tests.wire.scripted_upstream import text, tool
@@ -147,7 +148,7 @@ async def carried(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
         upstreams: Json = {**ways, "stdio": {"command": fixture_command("mcp2", "stdio")}}
         served = {name: {**way, "tasks": POLICY} for name, way in upstreams.items()}
         config = {"upstreams": served, "drain": "1s"}
-        gateway = Gateway(config, folder)
+        gateway = serve(config, folder)
         await asyncio.to_thread(gateway.wait)
         yield gateway
     finally:

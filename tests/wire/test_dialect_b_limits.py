@@ -25,7 +25,7 @@ LIMITS: Final[Json] = {
     "result_bytes": "2KiB",
     "request_bytes": "4KiB",
     "pending_requests": 2,
-    "rates": {"create": "7/minute", "get": "40/minute", "result": "3/minute", "list": "3/minute"},
+    "rates": {"create": "7/minute", "get": "39/minute", "result": "3/minute", "list": "3/minute"},
 }
 
 
@@ -57,8 +57,8 @@ def assert_told_when(answer: Json, limit: str) -> None:
 @pytest.mark.parametrize(
     ("method", "kind", "times"),
     [
-        ("tasks/get", "get", 40),
-        ("tasks/cancel", "get", 40),
+        ("tasks/get", "get", 39),
+        ("tasks/cancel", "get", 39),
         ("tasks/result", "result", 3),
         ("tasks/list", "list", 3),
     ],

@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from tests import redis_servers
+from tests.balancers import CHOICE
 from tests.gateways import Gateway
 from tests.redis_servers import RedisServer
 from tests.wire.answers import Answer
@@ -69,6 +70,7 @@ async def killed(gateway: Gateway) -> None:
     await asyncio.to_thread(gateway.process.wait_end)
 
 
+@pytest.mark.one_replica("ends or freezes the gateway that it speaks to")
 async def test_I5_what_a_dead_replica_ran_fails_and_its_waiters_hear(
     works: Upstream, survivor: tuple[Gateway, Json, Path]
 ) -> None:
@@ -99,6 +101,7 @@ async def test_I5_what_a_dead_replica_ran_fails_and_its_waiters_hear(
             one.end()
 
 
+@pytest.mark.one_replica("ends or freezes the gateway that it speaks to")
 async def test_a_waiter_whose_replica_dies_waits_on_at_another(
     works: Upstream, survivor: tuple[Gateway, Json, Path]
 ) -> None:
@@ -128,6 +131,7 @@ async def ended_by_itself(answer: Answer) -> bool:
         return False
 
 
+@pytest.mark.one_replica("ends or freezes the gateway that it speaks to")
 async def test_a_planned_stop_lets_tasks_end_and_waiters_hear(
     works: Upstream, survivor: tuple[Gateway, Json, Path]
 ) -> None:
@@ -143,6 +147,7 @@ async def test_a_planned_stop_lets_tasks_end_and_waiters_hear(
         assert await asyncio.to_thread(place.gateways[0].process.wait_end) == 0
 
 
+@pytest.mark.one_replica("ends or freezes the gateway that it speaks to")
 async def test_I5_a_stop_that_cannot_wait_says_what_became_of_the_task(
     works: Upstream, survivor: tuple[Gateway, Json, Path]
 ) -> None:
@@ -158,6 +163,7 @@ async def test_I5_a_stop_that_cannot_wait_says_what_became_of_the_task(
         call.end()
 
 
+@pytest.mark.one_replica("ends or freezes the gateway that it speaks to")
 async def test_a_stopping_gateway_takes_no_task(
     works: Upstream, survivor: tuple[Gateway, Json, Path]
 ) -> None:
@@ -245,12 +251,12 @@ async def shaky(
 
 
 async def back(client: TasksB) -> None:
-    """Wait until the gateway has its store again."""
+    """Wait until the gateway has its store again, and each replica that may be behind its port."""
     async with asyncio.timeout(PATIENCE):
-        answer = await client.get("nothing")
-        while refusal(answer)[0] == INTERNAL_ERROR:
-            await asyncio.sleep(PAUSE)
-            answer = await client.get("nothing")
+        good = 0
+        while good < CHOICE.doors:
+            good = 0 if refusal(await client.get("nothing"))[0] == INTERNAL_ERROR else good + 1
+            await asyncio.sleep(0 if good else PAUSE)
 
 
 async def fetched(client: TasksB, task: str) -> Json:

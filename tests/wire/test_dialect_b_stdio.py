@@ -28,7 +28,11 @@ from tests.wire.tasks_b_client import (
 from tests.wire.tasks_b_world import refusal
 
 WRAP: Final = [sys.executable, "-m", "gateway", "stdio", "--"]
-pytestmark = [pytest.mark.timeout(60), pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [
+    pytest.mark.timeout(60),
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.one_replica("speaks on a pipe, to the stdio front"),
+]
 
 
 class PipeB(SeedPipe):

@@ -192,6 +192,7 @@ async def test_closing_a_subscription_leaves_its_tasks_alone(eras: Eras, caller:
     assert not call.is_cancelled
 
 
+@pytest.mark.one_replica("ends or freezes the gateway that it speaks to")
 async def test_a_planned_stop_ends_a_subscription_with_its_response(
     era_upstream: EraUpstream, redis_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -169,9 +169,10 @@ async def test_I12_a_task_that_comes_after_all_is_refused_with_words(
         # The head is in before the doors close, the body comes after.
         writer.write(head.encode())
         await writer.drain()
-        await client.ask("ping")
+        listener = await client.send("GET", headers={"Accept": "text/event-stream"})
         leaving.process.send(signal.SIGTERM)
-        await closed(leaving)
+        # Streams end when nothing new is taken any more.
+        await listener.rest()
         writer.write(body)
         await writer.drain()
         async with asyncio.timeout(5):

@@ -15,6 +15,8 @@ from tests.wire.stateless_rules import HEADER_MISMATCH, METHOD_NOT_FOUND, accept
 from tests.wire.tasks_b_client import INVALID_PARAMS, TasksB, related_to
 from tests.wire.tasks_b_client import accept as accepted
 
+pytestmark = pytest.mark.one_replica("speaks to no gateway")
+
 TTL = 60_000
 
 

@@ -20,6 +20,8 @@ from tests import readme
 from tests.gateways import HOST, StartGateway
 from tests.processes import ROOT, Process, free_port
 
+pytestmark = pytest.mark.one_replica("runs the commands of the README")
+
 PORT, ADMIN_PORT = "8080", "9090"
 COMMAND = """\
 #!{python}

@@ -15,6 +15,7 @@ from typing import cast
 import pytest
 
 from tests import readme
+from tests.balancers import serve
 from tests.gateways import Gateway
 from tests.wire import client_table, clients_upstreams
 from tests.wire.clients_judged import mistake
@@ -41,7 +42,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
     front: Gateway | None = None
     pool = ThreadPoolExecutor(AT_A_TIME)
     try:
-        front = Gateway(clients_upstreams.config(servers), place)
+        front = serve(clients_upstreams.config(servers), place)
         front.wait("/healthz")
         yield {cell: pool.submit(_play, front, *cell) for cell in CELLS if cell in asked}
     finally:

@@ -79,6 +79,7 @@ async def test_tasks_are_told_of_while_the_upstream_is_away(
             assert message["params"]["status"] == "completed"
 
 
+@pytest.mark.one_replica("each replica has a limit of its own")
 async def test_I10_there_are_no_more_subscriptions_than_there_may_be(
     era_upstream: EraUpstream, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

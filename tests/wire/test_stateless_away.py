@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from tests.balancers import CHOICE
 from tests.redis_servers import RedisServer
 from tests.wire.answers import Json
 from tests.wire.era_upstream import EraUpstream
@@ -33,17 +34,18 @@ async def shaky(
 
 
 async def back(caller: Stateless) -> None:
-    """Wait until the gateway has its store again, for reading and for writing."""
+    """Wait until the gateway, and each replica behind its port, can read and write its store again."""
     async with asyncio.timeout(10):
-        reply = await caller.ask("tools/call", tool(new_key(), "must"))
-        while reply.response.get("result", {}).get("resultType") != "task":
-            await asyncio.sleep(PAUSE)
+        good = 0
+        while good < CHOICE.doors:
             reply = await caller.ask("tools/call", tool(new_key(), "must"))
-        await caller.cancel(reply.task_id)
-        reply = await caller.get("nothing")
-        while reply.refusal != NOT_FOUND:
-            await asyncio.sleep(PAUSE)
-            reply = await caller.get("nothing")
+            made = reply.response.get("result", {}).get("resultType") == "task"
+            good = good + 1 if made else 0
+            await (caller.cancel(reply.task_id) if made else asyncio.sleep(PAUSE))
+        good = 0
+        while good < CHOICE.doors:
+            good = good + 1 if (await caller.get("nothing")).refusal == NOT_FOUND else 0
+            await asyncio.sleep(0 if good else PAUSE)
 
 
 async def plain(eras: Eras, caller: Stateless, name: str = "plain") -> Reply:
@@ -65,6 +67,7 @@ async def held(eras: Eras, caller: Stateless) -> tuple[Json, Call, Json]:
         return params, call, (await asking).result
 
 
+@pytest.mark.one_replica("each replica has upstream sessions of its own")
 async def test_I9_plain_traffic_and_running_tasks_outlive_redis(
     shaky: Eras, own_redis: RedisServer
 ) -> None:
@@ -182,6 +185,7 @@ async def test_what_redis_forgot_is_not_found_and_stops(shaky: Eras, own_redis: 
         await call.cancelled()
 
 
+@pytest.mark.one_replica("ends or freezes the gateway that it speaks to")
 async def test_I5_a_replica_that_dies_fails_its_tasks_and_its_held_calls(
     era_upstream: EraUpstream, redis_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

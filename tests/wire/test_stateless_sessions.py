@@ -51,6 +51,7 @@ async def session_of(eras: Eras, caller: Stateless, tasks: bool | None = None) -
     return call.session
 
 
+@pytest.mark.one_replica("each replica has upstream sessions of its own")
 async def test_requests_of_one_client_share_a_session(eras: Eras, caller: Stateless) -> None:
     first = await session_of(eras, caller)
     assert await session_of(eras, caller) == first
@@ -75,6 +76,7 @@ async def test_I7_two_principals_never_share_a_session(eras: Eras) -> None:
 
 
 @pytest.mark.parametrize("header", ["Cookie", "X-Api-Key", "X-Tenant-Id", "X-Auth-Token"])
+@pytest.mark.one_replica("each replica has upstream sessions of its own")
 async def test_I7_other_credentials_make_other_sessions(eras: Eras, header: str) -> None:
     sessions: list[str] = []
     async with eras.client("Bearer the same") as caller:
@@ -101,6 +103,7 @@ async def test_clients_of_other_capabilities_have_other_sessions(eras: Eras) -> 
         assert eras.upstream.opening(session).message["params"]["capabilities"] == capabilities
 
 
+@pytest.mark.one_replica("each replica has upstream sessions of its own")
 async def test_a_session_that_the_upstream_forgot_is_made_anew_and_the_call_runs_once(
     eras: Eras, caller: Stateless
 ) -> None:
@@ -141,6 +144,7 @@ async def test_I3_a_call_that_was_lost_in_its_course_is_not_sent_again(
     assert len(eras.upstream.calls[key]) == 1
 
 
+@pytest.mark.one_replica("each replica has upstream sessions of its own")
 async def test_I10_a_session_that_nobody_uses_makes_room_for_another(narrow: Eras) -> None:
     sessions: list[str] = []
     for number in range(4):
@@ -152,6 +156,7 @@ async def test_I10_a_session_that_nobody_uses_makes_room_for_another(narrow: Era
     assert not {sessions[2], sessions[3]} & narrow.upstream.deleted
 
 
+@pytest.mark.one_replica("each replica has upstream sessions of its own")
 async def test_I10_with_all_sessions_in_use_another_client_is_refused(narrow: Eras) -> None:
     keys = [new_key(), new_key()]
     async with AsyncExitStack() as stack:
@@ -171,6 +176,7 @@ async def test_I10_with_all_sessions_in_use_another_client_is_refused(narrow: Er
         assert await session_of(narrow, late)
 
 
+@pytest.mark.one_replica("each replica has upstream sessions of its own")
 async def test_I10_a_held_call_keeps_its_session_and_gives_it_back(narrow: Eras) -> None:
     async with AsyncExitStack() as stack:
         one = await stack.enter_async_context(narrow.client())
@@ -200,6 +206,7 @@ async def test_an_idle_session_ends(narrow: Eras) -> None:
         assert await session_of(narrow, caller) != session
 
 
+@pytest.mark.one_replica("ends or freezes the gateway that it speaks to")
 async def test_a_stop_ends_the_sessions(
     era_upstream: EraUpstream, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -211,6 +218,7 @@ async def test_a_stop_ends_the_sessions(
         await era_upstream.ends(session)
 
 
+@pytest.mark.one_replica("ends or freezes the gateway that it speaks to")
 async def test_a_stop_gives_up_the_calls_that_are_on_their_way(
     era_upstream: EraUpstream, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -111,6 +111,7 @@ async def test_log_messages_that_were_not_asked_for_do_not_come(eras: Eras, call
         assert [note["params"]["data"] for note in (await asking_loud).notifications] == [loud]
 
 
+@pytest.mark.one_replica("each replica has upstream sessions of its own")
 async def test_the_upstream_is_asked_to_log_as_much_as_the_most_verbose_request(
     eras: Eras, caller: Stateless
 ) -> None:

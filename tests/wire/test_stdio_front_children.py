@@ -17,7 +17,7 @@ from tests.wire.era_pipe import EraPipe
 from tests.wire.modern_upstream import Seen, command, seen_in
 from tests.wire.seed_client import eventually
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.one_replica("speaks on a pipe, to the stdio front")]
 
 WRAP = [sys.executable, "-m", "gateway", "stdio", "--"]
 

@@ -17,7 +17,11 @@ from tests.wire.modern_upstream import command, seen_in
 from tests.wire.modern_words import FIXED, INFO, META, PAGES, VERSION, Json
 from tests.wire.stateless_rules import UNSUPPORTED_VERSION, accept, sampled
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(60),
+    pytest.mark.one_replica("speaks on a pipe, to the stdio front"),
+]
 
 WRAP = [sys.executable, "-m", "gateway", "stdio", "--"]
 PROGRESS = "notifications/progress"

@@ -25,7 +25,11 @@ from tests.wire.modern_words import VERSION, Json
 from tests.wire.seed_client import CREATED, eventually, new_id, related_to
 from tests.wire.stateless_rules import accept
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(60)]
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(60),
+    pytest.mark.one_replica("speaks on a pipe, to the stdio front"),
+]
 
 WRAP = [sys.executable, "-m", "gateway", "stdio", "--"]
 # Every call that may be a task is one.
