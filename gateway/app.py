@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Iterator
 from functools import partial
 from typing import Final
-from urllib.parse import quote, urlsplit
 
 from gateway import __version__
 from gateway.aio.clock import SystemClock
@@ -17,11 +16,15 @@ from gateway.config.slices import policy_book
 from gateway.config.upstream import UpstreamConfig
 from gateway.crossing.crossing import UpstreamCrossing
 from gateway.crossing.driving import DrivingChannel
+from gateway.crossing.kept import SharedState
+from gateway.crossing.port import Crossing
 from gateway.crossing.tools import tool_support_over
 from gateway.dialects.choose import Dialects
 from gateway.dialects.sep1686 import Sep1686
 from gateway.dialects.sep2663 import Sep2663
 from gateway.dialects.v2025_11_25 import Tasks20251125
+from gateway.far.office import Office
+from gateway.far.upstream import SharedUpstream
 from gateway.hooks.loader import load as load_plugins
 from gateway.hooks.run import Hooks
 from gateway.observe.logs import TaskLog
@@ -36,6 +39,7 @@ from gateway.session.begin import Beginning, TaskLimits
 from gateway.session.book import SessionBook
 from gateway.session.bridged import Bridged
 from gateway.session.calling import Calling
+from gateway.session.courses import Courses
 from gateway.session.extension import Extension
 from gateway.session.hearing import Hearing
 from gateway.session.held import HeldCalls
@@ -46,6 +50,7 @@ from gateway.session.opening import Opening
 from gateway.session.own import OwnTasks
 from gateway.session.pace import Pace
 from gateway.session.principal import Principals
+from gateway.session.rebuilding import Rebuilding
 from gateway.session.router import Rooms, Router
 from gateway.session.stateless import Stateless
 from gateway.session.states import States
@@ -59,18 +64,26 @@ from gateway.slices import (
     patterns_of,
     rates_of,
     service_limits,
+    store_url,
     taskable,
+    way_of,
 )
 from gateway.store.bus import RedisBus
+from gateway.store.clock import StoreClock
+from gateway.store.kept import RedisKept
+from gateway.store.post import RedisPost
 from gateway.store.rates import StoreRates
 from gateway.store.redis import RedisStore, open_store
 from gateway.upstream.auto import build
 from gateway.upstream.options import CommandOptions
+from gateway.upstream.pool import LinkPool
+from gateway.upstream.port import Upstream
 
 _log: Final = logging.getLogger("gateway")
 _PLUGIN_SECONDS: Final = 5.0
 _STORE_SECONDS: Final = 5
 _TELL_EVERY: Final = 12
+Reached = tuple[Upstream, Crossing]
 
 
 class House:
@@ -93,17 +106,24 @@ class House:
         self.hooks.validate()
         self.witness = Witness(self.metrics, TaskLog(), self.hooks.publish)
         self.store = self._open_store()
+        self.store_clock = StoreClock(self.store.link, self.clock)
         self.bus = RedisBus(self.store.link, self.replica, clock=self.clock)
         self.rates = StoreRates(self.store.link, rates_of(config), clock=self.clock)
         self.service = TaskService(
             self.replica, self.store, self.bus, self.witness, self.clock, service_limits(config)
         )
+        self.office = self._open_office()
         self._in_place = in_place
         # Made with the secret, which a start that fails never gets.
         self.held: HeldCalls | None = None
+        self._beginning: Beginning | None = None
         self.subscribing: Subscribing | None = None
         self._sep1686, self._sep2663 = Sep1686(), Sep2663()
-        self.served = {name: self._serve(name, upstream) for name, upstream in config.upstreams.items()}
+        self.served = {
+            name: self._serve(name, upstream, self._reach(name, upstream, config))
+            for name, upstream in config.upstreams.items()
+        }
+        self._retired: list[Served] = []
 
     async def start(self) -> None:
         """Bring the rooms to life; waits for the store where that holds the only secret."""
@@ -111,9 +131,53 @@ class House:
         key = await self._secret()
         self.principals = Principals(key, self.config.identity.header)
         self.router = self._router(key)
-        leases = Leases(self.service, self.store, self.witness, self.clock, self.config.lease)
+        if self.office is not None:
+            self.office.start(key)
+        leases = Leases(self.service, self.store, self.witness, self.store_clock, self.config.lease)
         self.crew.keep(leases.run, "leases")
         self.crew.keep(self.service.obey, "commands")
+
+    def reconfigure(self, config: Config) -> None:
+        """Serve by another configuration from now on.
+
+        An upstream that is reached as before is left alone. One that is not, or is there no more, serves
+        those who have it to their end. Raises `ConfigError`; nothing has changed then.
+        """
+        old = self.config
+        served = {
+            name: self._serve(
+                name, upstream, self._kept(name, config) or self._reach(name, upstream, config)
+            )
+            for name, upstream in config.upstreams.items()
+        }
+        self.rates.reconfigure(rates_of(config))
+        self.config = config
+        self.metrics.admit(config.upstreams, patterns_of(config))
+        self.service.reconfigure(service_limits(config).bounds)
+        if self._beginning is not None:
+            self._beginning.reconfigure(_task_limits(config))
+        for name, before in self.served.items():
+            if name not in served or served[name].upstream is not before.upstream:
+                self._retired.append(before)
+                patience = max(old.upstreams[name].tasks.timeout, old.upstreams[name].idle) / 1000
+                self.crew.spawn(self._retire(before, patience), "retire an upstream")
+        # Those who look upstreams up share this one table.
+        self.served.clear()
+        self.served.update(served)
+
+    def _kept(self, name: str, config: Config) -> Reached | None:
+        """Return what an upstream is reached by now, where that is right for another configuration."""
+        before, after = self.config.upstreams.get(name), config.upstreams[name]
+        if before is None or way_of(name, before, self.config) != way_of(name, after, config):
+            return None
+        return self.served[name].upstream, self.served[name].crossing
+
+    async def _retire(self, served: Served, patience: float) -> None:
+        """Let go of an upstream when no call to it can be under way any more."""
+        await self.clock.sleep(patience)
+        self._retired.remove(served)
+        await served.crossing.close()
+        await served.upstream.close()
 
     def end_streams(self) -> None:
         """End every stream that is no answer to a call, so that clients open them elsewhere."""
@@ -133,8 +197,10 @@ class House:
         if self.held is not None:
             await self.held.close()
         await self.crew.close()
+        if self.office is not None:
+            await self.office.close()
         await self.bus.close()
-        for served in self.served.values():
+        for served in (*self.served.values(), *self._retired):
             await served.crossing.close()
             await served.upstream.close()
         await self.hooks.stop(_PLUGIN_SECONDS)
@@ -156,11 +222,8 @@ class House:
 
     def _open_store(self) -> RedisStore:
         store = self.config.store
-        url = store.url.get_secret_value()
-        if store.password is not None:
-            url = _with_password(url, store.password.get_secret_value())
         return open_store(
-            url,
+            store_url(self.config),
             prefix=store.prefix,
             timeout=store.timeout / 1000,
             log_length=self.config.limits.log_entries,
@@ -168,18 +231,34 @@ class House:
             observe=self._observe_store,
         )
 
+    def _open_office(self) -> Office | None:
+        """Return the way to links of other replicas; one process that shares nothing needs none."""
+        if self.store.link.in_process:
+            return None
+        post, lease = RedisPost(self.store.link, self.bus, self.replica), self.config.lease / 1000
+        return Office(self.replica, post, post, self.clock, lease=lease, count=self._count_lines)
+
+    def _count_lines(self, side: str, step: int) -> None:
+        self.metrics.far_lines.labels(side).inc(step)
+
     def _observe_store(self, operation: str, seconds: float, answered: bool) -> None:
         self.metrics.store_seconds.labels(operation).observe(seconds)
         if not answered:
             self.metrics.store_failures.labels(operation).inc()
 
-    def _serve(self, name: str, upstream: UpstreamConfig) -> Served:
+    def _reach(self, name: str, upstream: UpstreamConfig, config: Config) -> Reached:
         links = self.metrics.links_now.labels(name)
-        policies = policy_book(upstream.tasks)
-        options = options_of(name, upstream, self.config)
+        options = options_of(name, upstream, config)
         if self._in_place and isinstance(options, CommandOptions):
             options = in_place(options)
-        built = build(options, self.clock, links.set)
+        built = reached = build(options, self.clock, links.set)
+        carriers = state = None
+        if self.office is not None:
+            state = SharedState(name, RedisKept(self.store.link), self.service.tell_said)
+            if isinstance(built.links, LinkPool):
+                settle = upstream.tasks.timeout / 1000
+                reached = SharedUpstream(built, built.links, self.office, settle=settle)
+                carriers = reached.links
         crossing = UpstreamCrossing(
             built,
             self.clock,
@@ -189,7 +268,14 @@ class House:
             info=dump({"name": "mcp-task-gateway", "version": __version__}),
             era=None if upstream.era == "auto" else upstream.era,
             on_sessions=self.metrics.held_now.labels(name).set,
+            carriers=carriers,
+            shared=state,
         )
+        return reached, crossing
+
+    def _serve(self, name: str, upstream: UpstreamConfig, reached: Reached) -> Served:
+        built, crossing = reached
+        policies = policy_book(upstream.tasks)
         dialects: Dialects = {
             "a": self._sep1686,
             "b": Tasks20251125(upstream.tasks.tool_errors),
@@ -231,7 +317,9 @@ class House:
 
     async def _drop_links(self, tag: str) -> None:
         for served in self.served.values():
-            if served.upstream.links is not None:
+            if isinstance(served.upstream, SharedUpstream):
+                await served.upstream.drop_here(tag)
+            elif served.upstream.links is not None:
                 await served.upstream.links.drop(tag)
             await served.crossing.links.drop(tag)
 
@@ -254,8 +342,15 @@ class House:
         own = OwnTasks(
             self.clock, tool_support_over, lambda channel: DrivingChannel(channel, self.clock, self.crew)
         )
-        task_limits = TaskLimits(limits.task_id_bytes, limits.anonymous_tasks)
-        beginning = Beginning(self.service, self.rates, names, own, task_limits)
+        beginning = self._beginning = Beginning(
+            self.service, self.rates, names, own, _task_limits(self.config)
+        )
+        # What is sealed under a secret of the store's own is open to who reads the store.
+        courses = Courses(key, keeps_credentials=self.config.secret is not None)
+        self.service.rebuild = Rebuilding(lambda: self.served, courses, own).rebuild
+        self.service.hands_over = not self.store.link.in_process
+        if self.service.hands_over:
+            beginning.courses = courses
         calling = Calling(beginning, own)
         desk = Desk(self.service, self.rates, names, pace)
         rooms = Rooms(
@@ -275,7 +370,7 @@ class House:
 
     def _stateless(self, key: bytes, names: Names, pace: Pace, beginning: Beginning) -> Stateless:
         infos = Infos()
-        self.held = HeldCalls(self.service, beginning, States(key, self.clock), infos, self.clock)
+        self.held = HeldCalls(self.service, beginning, States(key, self.store_clock), infos, self.clock)
         limits = self.config.limits
         self.subscribing = Subscribing(
             self.service, self.rates, names, limit=limits.stream_queue_bytes, most=limits.sessions
@@ -298,8 +393,5 @@ def plugin_mistakes(config: Config) -> Iterator[tuple[tuple[str | int, ...], str
             yield ("plugins", number), str(wrong)
 
 
-def _with_password(url: str, password: str) -> str:
-    parts = urlsplit(url)
-    name, _, rest = parts.netloc.rpartition("@")
-    user = name.partition(":")[0]
-    return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{rest}").geturl()
+def _task_limits(config: Config) -> TaskLimits:
+    return TaskLimits(config.limits.task_id_bytes, config.limits.anonymous_tasks)

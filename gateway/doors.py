@@ -21,6 +21,7 @@ from gateway.protocol.errors import ConfigError, PluginError
 from gateway.slices import abandoned_seconds
 
 _log: Final = logging.getLogger("gateway")
+_LAST_SECONDS: Final = 0.2
 
 
 class HttpFront:
@@ -34,6 +35,7 @@ class HttpFront:
         self.port = 0
         self.serving = False
         self.leaving = False
+        self._noticed = False
         self.admin_port: int | None = None
         self._probed: dict[str, Probe] = {}
 
@@ -130,20 +132,33 @@ class HttpFront:
         self._site.leave()
         _log.info("leaving: load balancers have %g s to notice", seconds)
         await self.house.clock.sleep(seconds)
+        self._noticed = True
 
     async def close(self) -> None:
-        """Drain: let nobody in and take no new tasks; what runs may finish within the drain time."""
+        """Drain: take no new tasks; what runs may finish within the drain time.
+
+        After `leave` nobody is let in any more. Else clients may have nowhere else to go: they are let
+        in, and hear of their tasks, until all have ended.
+        """
         house = self.house
         self.leaving = True
         running = len(house.service.running)
         seconds = house.config.drain / 1000
         _log.info("draining: %d tasks run, and have up to %g s; no new ones are taken", running, seconds)
-        if self._site is not None:
+        if self._site is not None and self._noticed:
+            # All that clients want to know of their tasks they hear elsewhere.
             await self._site.shut()
-        house.end_streams()
+            # Who was let in a moment ago is served yet.
+            await house.clock.sleep(_LAST_SECONDS)
+            house.end_streams()
         async with asyncio.TaskGroup() as both:
             drained = both.create_task(house.service.drain(seconds))
             settled = None if self._door is None else both.create_task(self._door.settled(seconds))
+            if house.office is not None:
+                both.create_task(house.office.drain(seconds))
+        if self._site is not None:
+            await self._site.shut()
+        house.end_streams()
         if not drained.result():
             _log.warning("the drain time is over; tasks that still run end as failed")
         if settled is not None and not settled.result():
@@ -167,7 +182,8 @@ def named(section: str, host: str, port: int) -> Generator[None, None, None]:
 
 
 def _limits(config: Config) -> HttpLimits:
-    return HttpLimits(config.limits.request_bytes, abandoned_seconds(config))
+    limits = config.limits
+    return HttpLimits(limits.request_bytes, abandoned_seconds(config), limits.connections)
 
 
 def _guard(config: Config) -> Guard:

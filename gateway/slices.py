@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import Final
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -108,3 +109,14 @@ def may_refuse(policies: PolicyBook) -> bool:
 def abandoned_seconds(config: Config) -> float:
     """Return the longest time that any upstream's calls may take."""
     return max(upstream.tasks.timeout for upstream in config.upstreams.values()) / 1000
+
+
+def store_url(config: Config) -> str:
+    """Return where the store is, with the password where that is given apart."""
+    url = config.store.url.get_secret_value()
+    if config.store.password is None:
+        return url
+    parts = urlsplit(url)
+    name, _, rest = parts.netloc.rpartition("@")
+    password = quote(config.store.password.get_secret_value(), safe="")
+    return parts._replace(netloc=f"{name.partition(':')[0]}:{password}@{rest}").geturl()

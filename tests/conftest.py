@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pytest
 
 from tests import redis_servers, upstreams
+from tests.balancers import serve
 from tests.gateways import Gateway, StartGateway
 from tests.processes import Process, free_port, wait_port
 from tests.tools import ToolMissing
@@ -54,7 +55,7 @@ def gateway(tmp_path: Path) -> Iterator[StartGateway]:
     def start(
         config: Mapping[str, Any], *, env: Mapping[str, str] | None = None, wait: str | None = "/healthz"
     ) -> Gateway:
-        started.append(Gateway(config, tmp_path, env))
+        started.append(serve(config, tmp_path, env))
         if wait:
             started[-1].wait(wait)
         return started[-1]

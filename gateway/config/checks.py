@@ -18,7 +18,16 @@ from gateway.config.shape import Place
 from gateway.config.units import quote, show_duration
 from gateway.config.upstream import KeepAliveConfig, RuleConfig, TasksConfig, UpstreamConfig
 
-STORE_SCHEMES: Final = ("memory", "redis", "rediss", "redis+sentinel", "unix")
+STORE_SCHEMES: Final = (
+    "memory",
+    "redis",
+    "rediss",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+    "unix",
+)
 _URL_ONLY: Final = ("transport", "headers", "headers_file", "verify_tls", "ca_file", "connect_timeout")
 _COMMAND_ONLY: Final = ("env", "cwd", "start_timeout")
 _MAX_PATTERN: Final = 200
@@ -85,7 +94,10 @@ def _split(text: str) -> SplitResult | str:
         return "the URL holds spaces or control characters"
     try:
         parts = urlsplit(text)
-        if parts.port == 0:
+        # Sentinels and the nodes of a cluster are several.
+        several = "+" in parts.scheme
+        places = parts.netloc.rpartition("@")[2].split(",") if several else [parts.netloc]
+        if any(urlsplit(f"//{place}").port == 0 for place in places):
             return "the port of the URL must be from 1 to 65535"
     except ValueError:
         return "the URL is malformed; check its host and port"
@@ -97,15 +109,19 @@ def _store(config: Config) -> Iterator[Mistake]:
     parts = _split(config.store.url.get_secret_value())
     if isinstance(parts, str):
         yield Mistake(place, parts)
-    elif parts.scheme == "redis+cluster":
-        yield Mistake(place, "redis+cluster:// is not supported yet; use redis:// or redis+sentinel://")
     elif parts.scheme not in STORE_SCHEMES:
         schemes = ", ".join(f"{scheme}://" for scheme in STORE_SCHEMES)
         yield Mistake(place, f"the store must be one of {schemes}")
     elif parts.scheme == "unix" and not parts.path:
         yield Mistake(place, "the path of the socket is missing; write it like unix:///run/redis.sock")
     elif parts.scheme.startswith("redis") and not parts.netloc.rpartition("@")[2]:
-        yield Mistake(place, f"the host is missing; write it like {parts.scheme}://localhost:6379/0")
+        yield Mistake(place, f"the host is missing; write it like {parts.scheme}://localhost:6379")
+    elif parts.scheme.endswith("+sentinel") and not parts.path.strip("/"):
+        yield Mistake(
+            place, f"the service is missing; write it like {parts.scheme}://localhost:26379/mymaster"
+        )
+    elif parts.scheme.endswith("+cluster") and parts.path.strip("/") not in ("", "0"):
+        yield Mistake(place, "a cluster has no databases; leave the path away")
     elif parts.scheme == "memory" and config.store.password is not None:
         yield Mistake(("store", "password"), "a store in memory has no password", (("store",),))
 

@@ -82,6 +82,19 @@ RATE: Final = Kind(
 PORT: Final = count(0, 65_535)
 
 
+def _read_workers(value: Any) -> int:
+    return 0 if value == "auto" else units.read_count(value, minimum=0, maximum=MAX_WORKERS)
+
+
+MAX_WORKERS: Final = 256
+WORKERS: Final = Kind(
+    "number or `auto`",
+    _read_workers,
+    lambda value: str(value) if value else "auto",
+    {"anyOf": [{"type": "integer", "minimum": 0, "maximum": MAX_WORKERS}, {"enum": ["auto"]}]},
+)
+
+
 def _name(value: str) -> str:
     allowed = "letters, digits, '.', '_' and '-', up to 63 characters, the first a letter or digit"
     head, rest = value[:1], value[1:]

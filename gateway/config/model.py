@@ -11,7 +11,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
-from gateway.config.kinds import DURATION, PORT, RATE, HeaderName, UpstreamName, count, duration, size
+from gateway.config.kinds import (
+    DURATION,
+    PORT,
+    RATE,
+    WORKERS,
+    HeaderName,
+    UpstreamName,
+    count,
+    duration,
+    size,
+)
 from gateway.config.slice import Slice
 from gateway.config.units import read_duration, read_size
 from gateway.config.upstream import UpstreamConfig
@@ -50,9 +60,9 @@ class StoreConfig(Slice):
 
     url: SecretStr = Field(
         default=SecretStr("memory://"),
-        description="`memory://` keeps tasks in this process; `redis://`, `rediss://`, "
-        "`redis+sentinel://` and `unix://` keep them in "
-        "Redis or Valkey. May hold `${ENV_NAME}`.",
+        description="`memory://` keeps tasks in this process; `redis://HOST:PORT/DB`, `unix://PATH`, "
+        "`redis+sentinel://HOST:PORT,HOST:PORT/SERVICE` and `redis+cluster://HOST:PORT` keep them "
+        "in Redis or Valkey; with TLS it is `rediss`. May hold `${ENV_NAME}`.",
     )
     prefix: str = Field(
         default="mtg:",
@@ -125,6 +135,11 @@ class LimitsConfig(Slice):
         default=read_size("16MiB"),
         description="Size of the event log of one task; what comes beyond it cannot be read again later.",
     )
+    connections: Annotated[int, count()] = Field(
+        default=10_000,
+        description="Connections of clients to one replica, and requests that it answers at the same time. "
+        "Beyond it requests are answered 503 with `Retry-After`.",
+    )
     sessions: Annotated[int, count()] = Field(
         default=10_000,
         description="Sessions with open state on one replica; and as many subscriptions of clients that "
@@ -184,6 +199,12 @@ class Config(Slice):
     listen: ListenConfig = Field(default=ListenConfig(), description="Where clients connect.")
     admin: AdminConfig | None = Field(
         default=AdminConfig(), description="Where metrics and health are; `off` for nowhere."
+    )
+    workers: Annotated[int, WORKERS] = Field(
+        default=1,
+        description="Processes that serve the one port, each a replica of its own; `auto` (or 0) for one "
+        "on each core that may be used. More than one needs a store that they share. `serve --workers` "
+        "goes before this.",
     )
     store: StoreConfig = Field(default=StoreConfig(), description="Where tasks are kept.")
     secret: SecretStr | None = Field(

@@ -53,7 +53,8 @@ def _one_option(part: dict[str, Any], info: FieldInfo, model: Model) -> None:
     if model is RuleConfig or isinstance(info.default, BaseModel) or part.get("default") in unsaid:
         part.pop("default", None)
     elif kind is not None and part.get("type") != "integer":
-        part["default"] = kind.show(info.default)
+        shown = kind.show(info.default)
+        part["default"] = int(shown) if kind.words.startswith("number") and shown.isdecimal() else shown
 
 
 def _draft_07(part: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from gateway.config.upstream import KeepAliveConfig, RuleConfig, TasksConfig
 from gateway.tasks.policy import Policy, PolicyBook
+
+_UNLIMITED: Final = ("max_concurrent", "max_concurrent_per_scope")
 
 
 def policy_book(tasks: TasksConfig) -> PolicyBook:
@@ -20,6 +22,8 @@ def policy_book(tasks: TasksConfig) -> PolicyBook:
         poll_interval=tasks.poll_interval,
         timeout=tasks.timeout,
         max_concurrent=tasks.max_concurrent,
+        max_concurrent_per_scope=tasks.max_concurrent_per_scope,
+        max_queued=tasks.max_queued,
         on_loss=tasks.on_loss,
         refuse_plain=tasks.refuse_plain,
         inline_within=tasks.inline_within,
@@ -34,11 +38,11 @@ def policy_book(tasks: TasksConfig) -> PolicyBook:
 
 def _rule(pattern: str, rule: RuleConfig, default: Policy) -> Policy:
     given = rule.model_fields_set - {"keep_alive"}
-    # Null is "unlimited" for max_concurrent and "as above" for everything else.
+    # Null is "unlimited" for these and "as above" for everything else.
     wish: dict[str, Any] = {
         name: value
         for name in given - {"immediate_response"}
-        if (value := getattr(rule, name)) is not None or name == "max_concurrent"
+        if (value := getattr(rule, name)) is not None or name in _UNLIMITED
     }
     if rule.immediate_response is not None:
         wish["words"] = rule.immediate_response

@@ -26,11 +26,21 @@ OnLoss = Literal["fail", "retry"]
 _POLL = "How often clients are told to ask for the status."
 _TIMEOUT = "How long a call that runs as a task may take; then it fails and the upstream is told."
 _CONCURRENT = (
-    "Calls that run as tasks at the same time on one replica; more wait, as tasks that have not begun."
+    "Calls that run as tasks at the same time, on all replicas together; more wait for their turn, which "
+    "goes round among those who wait (scopes), and to the first of each. Calls that are no tasks are not "
+    "counted."
+)
+_PER_SCOPE = "The same for the calls of one scope; each rule counts its own."
+_QUEUED = (
+    "Calls that may wait for a turn; beyond it new tasks are refused with 429 and `Retry-After`. One that "
+    "has none waiting gets a place all the same, up to twice as many in all. A call waits no longer than "
+    "its `timeout`."
 )
 _ON_LOSS = (
-    "What happens to a task when the connection to its upstream is lost and cannot be resumed: `fail` it, "
-    "or `retry` the call, up to twice. Retry only what may run twice. A task whose replica is lost fails."
+    "What happens to a task when the connection to its upstream, or the replica that runs it, is lost and "
+    "the call cannot be resumed: `fail` it, or `retry` the call, up to twice on one replica; one that was "
+    "made five times is given up when its replica is lost. Retry only what may run twice. The store keeps "
+    "the request of such a task while it runs, sealed."
 )
 _REFUSE = (
     "Refuse calls without task metadata where the mode is `required`. Off: they run as plain calls, but "
@@ -38,7 +48,7 @@ _REFUSE = (
 )
 _INLINE = (
     "For clients that leave the choice to the gateway (extension tasks): a call that ends this fast is "
-    "answered at once, the rest become tasks. Where the mode is `required` or `max_concurrent` is set, "
+    "answered at once, the rest become tasks. Where the mode is `required` or a `max_concurrent` is set, "
     "all are tasks from the beginning."
 )
 _WORDS = (
@@ -69,6 +79,10 @@ class RuleConfig(Slice):
     poll_interval: Annotated[int | None, DURATION] = Field(default=None, description=_POLL)
     timeout: Annotated[int | None, DURATION] = Field(default=None, description=_TIMEOUT)
     max_concurrent: Annotated[int | None, CONCURRENT] = Field(default=None, description=_CONCURRENT)
+    max_concurrent_per_scope: Annotated[int | None, CONCURRENT] = Field(
+        default=None, description=_PER_SCOPE
+    )
+    max_queued: Annotated[int | None, count()] = Field(default=None, description=_QUEUED)
     on_loss: OnLoss | None = Field(default=None, description=_ON_LOSS)
     refuse_plain: bool | None = Field(default=None, description=_REFUSE)
     inline_within: Annotated[int | None, duration("0s")] = Field(default=None, description=_INLINE)
@@ -91,6 +105,10 @@ class TasksConfig(Slice):
     poll_interval: Annotated[int, DURATION] = Field(default=read_duration("2s"), description=_POLL)
     timeout: Annotated[int, DURATION] = Field(default=read_duration("2h"), description=_TIMEOUT)
     max_concurrent: Annotated[int | None, CONCURRENT] = Field(default=None, description=_CONCURRENT)
+    max_concurrent_per_scope: Annotated[int | None, CONCURRENT] = Field(
+        default=None, description=_PER_SCOPE
+    )
+    max_queued: Annotated[int, count()] = Field(default=1000, description=_QUEUED)
     on_loss: OnLoss = Field(default="fail", description=_ON_LOSS)
     refuse_plain: bool = Field(default=False, description=_REFUSE)
     tools: dict[str, RuleConfig] = Field(
@@ -163,7 +181,8 @@ class UpstreamConfig(Slice):
     max_connections: Annotated[int, count()] = Field(
         default=1000,
         description="Connections of one replica to `url` at the same time. A task holds one while it runs, "
-        "and so does every call that is not answered yet.",
+        "and so does every call that is not answered yet. As many wait for one, at least 100, for up to "
+        "`connect_timeout`; beyond it requests are answered 503 with `Retry-After`.",
     )
     max_sessions: Annotated[int, count()] = Field(
         default=1000,

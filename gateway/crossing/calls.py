@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from gateway.crossing.held import Forgotten, HeldSession
 from gateway.crossing.keys import may_be_asked
 from gateway.crossing.pool import HeldSessions
-from gateway.crossing.port import Caller
+from gateway.crossing.port import Caller, Ground
 from gateway.crossing.tuning import tune
 from gateway.protocol.envelope import Envelope, members, peek
 from gateway.protocol.errors import UpstreamLost
@@ -30,9 +30,18 @@ class HeldChannel:
         self._caller = caller
         self._session: HeldSession | None = None
         self._idents: dict[bytes, bytes] = {}
+        self._ident: bytes | None = None
+        self.on_place: Callable[[str], None] | None = None
 
     def __repr__(self) -> str:
         return f"<HeldChannel {self._session!r}>"
+
+    @property
+    def ground(self) -> Ground | None:
+        """Where another replica finds its last exchange, `None` where nobody else can take it up."""
+        if self._session is None or self._ident is None:
+            return None
+        return self._session.ground(self._ident)
 
     async def exchange(self, message: bytes, headers: Headers) -> AsyncGenerator[bytes, None]:
         """Send a request and yield its messages, the response last.
@@ -77,12 +86,14 @@ class HeldChannel:
         caller = self._caller
         asks = may_be_asked(caller) or caller.log_level is not None
         ident, known = session.next_ident(), key(request.id) or b""
-        self._idents[known] = ident
+        self._idents[known] = self._ident = ident
         began = False
         try:
             if caller.log_level is not None:
                 await tune(session, caller.log_level, headers)
-            coming = session.exchange(request, ident, headers, level=caller.log_level, asks=asks)
+            coming = session.exchange(
+                request, ident, headers, level=caller.log_level, asks=asks, on_place=self._placed
+            )
             async with aclosing(coming):
                 async for one in coming:
                     began = True
@@ -96,6 +107,10 @@ class HeldChannel:
         else:
             # One that was closed early is kept: it may be cancelled yet.
             self._idents.pop(known, None)
+
+    def _placed(self, place: str) -> None:
+        if self.on_place is not None:
+            self.on_place(place)
 
     def _renamed(self, message: bytes) -> bytes | None:
         """Return a cancellation with the id that the upstream knows the request by.

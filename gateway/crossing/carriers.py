@@ -96,6 +96,11 @@ class HttpCarrier:
         self._headers = headers
         self._clock = clock
 
+    @property
+    def session_id(self) -> str | None:
+        """The upstream's session id."""
+        return self._session_id
+
     def __repr__(self) -> str:
         return f"<HttpCarrier {'with' if self._session_id else 'without'} session>"
 

@@ -12,8 +12,10 @@ from gateway.aio.clock import Clock
 from gateway.aio.spawn import Crew
 from gateway.crossing.handshake import Handshakes
 from gateway.crossing.held_side import HeldSide
+from gateway.crossing.kept import SharedState
+from gateway.crossing.keys import handshake_headers
 from gateway.crossing.pool import Bounds
-from gateway.crossing.port import Caller, Era, Settling, Wanted
+from gateway.crossing.port import Caller, Era, Ground, Grounded, Settling, Wanted
 from gateway.crossing.probe import EraProbe
 from gateway.crossing.stateless_links import StatelessLinks
 from gateway.crossing.stateless_side import StatelessSide
@@ -21,7 +23,7 @@ from gateway.crossing.watching import honourable
 from gateway.protocol.envelope import Envelope, members, peek, text_of
 from gateway.protocol.errors import UpstreamLost
 from gateway.protocol.headers import Headers
-from gateway.upstream.port import Channel, Link, LinkUpstream, Upstream
+from gateway.upstream.port import Channel, Link, LinkUpstream, Upstream, is_placing
 
 _log = logging.getLogger("gateway.crossing")
 
@@ -38,7 +40,7 @@ class UpstreamCrossing:
     handshake clients with a stateless upstream; one that is idle for `idle` seconds ends;
     `start_timeout` (seconds) bounds the opening of one. `info` is the gateway's own name and version,
     for clients that name none. An `era` that is given is spoken without asking. `on_sessions` hears
-    how many there are after each change.
+    how many there are after each change. `carriers` and `shared` are of handshake clients' sessions.
     """
 
     def __init__(  # noqa: PLR0913 what the configuration says of one upstream, and what is of the house
@@ -52,8 +54,11 @@ class UpstreamCrossing:
         info: bytes,
         era: Era | None = None,
         on_sessions: Callable[[int], None] | None = None,
+        carriers: LinkUpstream | None = None,
+        shared: SharedState | None = None,
     ) -> None:
         self._name = upstream.name
+        self._upstream = upstream
         self._crew = Crew("crossing")
         self._numbers: dict[str, int] = {}
         self._on_sessions = on_sessions
@@ -83,6 +88,8 @@ class UpstreamCrossing:
             max_links=max_sessions,
             idle=idle,
             on_links=lambda number: self._count("links", number),
+            carriers=carriers,
+            shared=shared,
         )
 
     def __repr__(self) -> str:
@@ -111,6 +118,14 @@ class UpstreamCrossing:
     def channel(self, caller: Caller, *, drive: bool) -> Channel:
         """Return a channel for one call."""
         return CrossingChannel(self, caller, drive=drive)
+
+    def regained(self, ground: Ground, headers: Headers) -> tuple[Channel, Headers] | None:
+        """Return the channel of a session that another replica held, and the headers to be used there."""
+        http = self._upstream.http
+        if http is None or self._upstream.prefers_links:
+            return None
+        own = handshake_headers(headers, ground.version)
+        return http.channel(ground.session_id, own), own
 
     async def relay(self, caller: Caller, message: bytes, headers: Headers) -> AsyncGenerator[bytes, None]:
         """Send a request of the stateless era as it is to an upstream of that era; yield its messages."""
@@ -185,6 +200,12 @@ class CrossingChannel:
         self._drive = drive
         self._side: HeldSide | StatelessSide | None = None
         self._channel: Channel | None = None
+        self.on_place: Callable[[str], None] | None = None
+
+    @property
+    def ground(self) -> Ground | None:
+        """Where another replica finds its last exchange, `None` where nobody else can take it up."""
+        return self._channel.ground if isinstance(self._channel, Grounded) else None
 
     def __repr__(self) -> str:
         return f"<CrossingChannel {self._channel!r}>"
@@ -198,6 +219,8 @@ class CrossingChannel:
         for again in (True, False):
             side = await self._crossing.side(headers)
             channel = self._over(side)
+            if is_placing(channel):
+                channel.on_place = self._placed
             try:
                 async with aclosing(channel.exchange(message, headers)) as coming:
                     async for raw in coming:
@@ -222,6 +245,10 @@ class CrossingChannel:
         """Let go of what the call has of its own."""
         if self._channel is not None:
             await self._channel.close()
+
+    def _placed(self, place: str) -> None:
+        if self.on_place is not None:
+            self.on_place(place)
 
     def _over(self, side: HeldSide | StatelessSide) -> Channel:
         if self._channel is None or self._side is not side:

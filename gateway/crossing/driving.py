@@ -23,7 +23,7 @@ from gateway.protocol.errors import Refusal, UpstreamLost
 from gateway.protocol.headers import Headers
 from gateway.protocol.splice import drop_member, set_member
 from gateway.upstream.ids import key, messages
-from gateway.upstream.port import Channel
+from gateway.upstream.port import Channel, Placed
 
 _FAREWELL_SECONDS: Final = 5.0
 _TASK: Final = ("params", "task")
@@ -51,7 +51,7 @@ class DrivingChannel:
         if one.method != "tools/call":
             async with aclosing(self._channel.exchange(message, headers)) as coming:
                 async for raw in coming:
-                    yield raw
+                    yield _unplaced(raw)
             return
         ident = key(one.id)
         if ident is None or ident in self._calls:
@@ -60,7 +60,7 @@ class DrivingChannel:
         conversation.start(self._crew, lambda call: self._talk(call, headers), partial(self._forget, ident))
         async with aclosing(conversation.messages()) as coming:
             async for raw in coming:
-                yield raw
+                yield _unplaced(raw)
 
     async def send(self, message: bytes, headers: Headers) -> None:
         """Send a notification or a response; the cancellation of a call is one of its task."""
@@ -145,6 +145,11 @@ class DrivingChannel:
         if one.kind == "request" and ident is not None:
             self._asked[ident] = bytes(related)
         await call.hear(peek(drop_member(one.raw, ("params", "_meta", RELATED), prune=True)))
+
+
+def _unplaced(raw: bytes) -> bytes:
+    """Return a message without its place: that is one in a stream which holds but a part of the call."""
+    return bytes(raw) if isinstance(raw, Placed) else raw
 
 
 async def _bid(call: Conversation, headers: Headers) -> None:

@@ -12,9 +12,10 @@ from typing import Final
 from gateway.aio.clock import Clock
 from gateway.aio.spawn import Crew
 from gateway.crossing.call import Call
-from gateway.crossing.carriers import Opened
+from gateway.crossing.carriers import HttpCarrier, Opened
 from gateway.crossing.changes import Listener, is_change
 from gateway.crossing.keys import handshake_headers
+from gateway.crossing.port import Ground
 from gateway.crossing.tools import runs_tasks
 from gateway.protocol.codes import INTERNAL_ERROR
 from gateway.protocol.envelope import (
@@ -31,6 +32,7 @@ from gateway.protocol.headers import Headers
 from gateway.protocol.splice import set_member
 from gateway.upstream.channel import UNKNOWN_SESSION
 from gateway.upstream.ids import key, messages
+from gateway.upstream.port import is_placing
 
 _log = logging.getLogger("gateway.crossing")
 
@@ -123,17 +125,33 @@ class HeldSession:
         """Return a request id that the session has not seen (2025-11-25 basic, "Requests")."""
         return b"%d" % next(self._idents)
 
+    def ground(self, ident: bytes) -> Ground | None:
+        """Return where another replica finds the exchange of a request; `None` where only this one can."""
+        if not isinstance(self.carrier, HttpCarrier):
+            return None
+        return Ground(self.carrier.session_id, self.version, ident)
+
     async def exchange(
-        self, request: Envelope, ident: bytes, headers: Headers, *, level: str | None, asks: bool
+        self,
+        request: Envelope,
+        ident: bytes,
+        headers: Headers,
+        *,
+        level: str | None,
+        asks: bool,
+        on_place: Callable[[str], None] | None = None,
     ) -> AsyncGenerator[Envelope, None]:
         """Send a request under an id from `next_ident`; yield what its caller should see.
 
         `level` is the least level of log messages to be yielded, `None` for none; with `asks` what
-        comes beside all calls may be yielded too. Raises `UpstreamLost`, and `Forgotten` where the
-        response says that the session is gone; `lost` is true then.
+        comes beside all calls may be yielded too; for `on_place` see `Placing` in the upstream's port.
+        Raises `UpstreamLost`, and `Forgotten` where the response says that the session is gone; `lost` is
+        true then.
         """
         own = handshake_headers(headers, self.version) if headers else self._headers
         channel = self.carrier.channel(own)
+        if is_placing(channel):
+            channel.on_place = on_place
         coming = channel.exchange(set_member(request.raw, ("id",), ident), own)
         call = Call(coming, request.params, level)
         self._calls[ident] = call

@@ -28,6 +28,7 @@ _MAX_TURNS: Final = 1000
 _END_MAX: Final = 60.0
 # A session that is ended to make room may occupy it for so long yet.
 _ROOM_SECONDS: Final = 10.0
+_FULL_SECONDS: Final = 30
 _STOPPING: Final = "the gateway is stopping"
 
 
@@ -304,7 +305,8 @@ class HeldSessions:
 
     def _full(self) -> Refusal:
         words = f"Limit reached: sessions ({self._max} sessions with this upstream are held)"
-        return Refusal(LIMIT_REACHED, words, {"limit": "sessions", "max": self._max}, status=503)
+        data = {"limit": "sessions", "max": self._max, "retryAfter": _FULL_SECONDS}
+        return Refusal(LIMIT_REACHED, words, data, status=503, retry_after=_FULL_SECONDS)
 
 
 def _is_bound(wrong: GatewayError) -> bool:

@@ -8,7 +8,7 @@ stateless era sends is given that form before, and what it gets is given its own
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -38,6 +38,28 @@ class Wanted(msgspec.Struct, frozen=True):
     prompts: bool = False
     resources: bool = False
     uris: Sequence[str] = ()
+
+
+class Ground(msgspec.Struct, frozen=True, array_like=True):
+    """Where an exchange of a held session is to be found again, by any replica.
+
+    `session_id` is the upstream's own, `version` the negotiated one, `ident` the id (raw JSON) under
+    which the request was sent.
+    """
+
+    session_id: str | None
+    version: str
+    ident: bytes
+
+
+@runtime_checkable
+class Grounded(Protocol):
+    """A channel that may tell where its last exchange is to be found again."""
+
+    @property
+    def ground(self) -> Ground | None:
+        """The place, `None` where nobody else can take the exchange up."""
+        ...
 
 
 class Settling(Link, Protocol):
@@ -79,6 +101,13 @@ class Crossing(Protocol):
         Its session with the upstream is taken from those that are held for the caller, and made anew
         once where the upstream forgot it. `drive` has a tool that its upstream runs only as a task
         called as one there; the channel yields the plain result.
+        """
+        ...
+
+    def regained(self, ground: Ground, headers: Headers) -> tuple[Channel, Headers] | None:
+        """Return the channel of a session that another replica held, and the headers to be used there.
+
+        `None` where the upstream cannot be reached in that way any more.
         """
         ...
 

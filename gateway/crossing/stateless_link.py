@@ -15,6 +15,15 @@ import msgspec
 
 from gateway.aio.clock import Clock
 from gateway.aio.spawn import Crew
+from gateway.crossing.kept import (
+    LISTENS,
+    LISTENS_METHOD,
+    SET_LEVEL,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    About,
+    SharedState,
+)
 from gateway.crossing.native import StatelessChannel
 from gateway.crossing.port import Caller
 from gateway.crossing.roads import Road
@@ -43,6 +52,7 @@ _MAX_URIS: Final = 1000
 _GRACE: Final = 60.0
 _HEARD_SECONDS: Final = 1.0
 _INITIALIZED: Final = "notifications/initialized"
+_CANCELLED: Final = "notifications/cancelled"
 _NOTHING: Final = b"{}"
 _ENDED: Final = "the session with the upstream was ended"
 
@@ -71,10 +81,13 @@ class StatelessLink:
         self._closed = False
         self._own: Mapping[str, Callable[[Envelope, Headers], Coroutine[Any, Any, None]]] = {
             "ping": self._ping,
-            "logging/setLevel": self._set_level,
-            "resources/subscribe": self._subscribe,
-            "resources/unsubscribe": self._unsubscribe,
+            SET_LEVEL: self._set_level,
+            SUBSCRIBE: self._subscribe,
+            UNSUBSCRIBE: self._unsubscribe,
         }
+        self._shared: SharedState | None = None
+        self._elsewhere = False
+        self._taken = asyncio.Event()
         self.headers = headers
         self.carried: Callable[[], bool] = lambda: True
 
@@ -151,6 +164,9 @@ class StatelessLink:
             if self._grace is not None:
                 self._grace.cancel()
             self._hear()
+            if self._shared is not None:
+                self._elsewhere = False
+                self._crew.spawn(self._say_listens(self._shared), "listens")
             while (raw := await self._loose.take(reader)) is not None:
                 yield raw
         finally:
@@ -173,6 +189,56 @@ class StatelessLink:
             self._channel.cancel_all(_ENDED)
             self._loose.end()
             self._idle.set()
+
+    def share(self, shared: SharedState, about: About) -> None:
+        """Take what the session is about from other replicas, and tell them what changes."""
+        self._shared = shared
+        if about.level in LOG_LEVELS:
+            self._channel.caller = msgspec.structs.replace(self._channel.caller, log_level=about.level)
+        self._changes.uris = about.uris
+
+    async def heard(self, one: Envelope) -> None:
+        """Take what was said to another replica, or what that says itself."""
+        if one.method == LISTENS_METHOD:
+            await self._hand_over()
+        elif one.method == SET_LEVEL:
+            await self._set_level(one, self.headers)
+        elif one.method in (SUBSCRIBE, UNSUBSCRIBE):
+            await self._want_too(one)
+        elif one.kind == "notification" and one.method != _CANCELLED and self._loose.read:
+            self._loose.put(one.raw)
+
+    async def _want_too(self, one: Envelope) -> None:
+        """Listen to what was subscribed to elsewhere, where the client listens here."""
+        uri, uris = _uri(one), self._changes.uris
+        uris = uris | {uri} if one.method == SUBSCRIBE else uris - {uri}
+        if not self._loose.read:
+            self._changes.uris = uris
+            return
+        try:
+            await self._changes.want(uris, self.headers)
+        except GatewayError as lost:
+            _log.info("link %s: the upstream cannot be listened to: %s", self._tag, lost)
+            return
+        if self._shared is not None:
+            await self._shared.say(self._tag, LISTENS)
+
+    async def _say_listens(self, shared: SharedState) -> None:
+        """Say that the client listens here, once the upstream is listened to: nothing is missed then."""
+        if self._beginning is not None and not self._beginning.done():
+            await asyncio.wait([self._beginning])
+        if self._loose.read:
+            await shared.say(self._tag, LISTENS)
+
+    async def _hand_over(self) -> None:
+        """Leave the client's stream to the replica that has it now, with what waits for it here."""
+        self._loose.leave(self._loose.enter())
+        self._elsewhere = True
+        self._changes.end()
+        self._taken.set()
+        for raw in self._loose.drain():
+            if self._shared is not None:
+                await self._shared.say(self._tag, raw)
 
     async def _pass_through(self, one: Envelope, headers: Headers) -> None:
         try:
@@ -220,7 +286,20 @@ class StatelessLink:
             await self._own[one.method](one, headers)
         except Refusal as refusal:
             return refusal_response(one.id, refusal)
+        if self._shared is not None and one.method != "ping":
+            self._taken.clear()
+            await self._shared.changed(self._tag, one)
+            if one.method == SUBSCRIBE and self._elsewhere:
+                await self._until_taken()
         return response(one.id, _NOTHING)
+
+    async def _until_taken(self) -> None:
+        """Wait for a moment until the replica where the client listens has subscribed too."""
+        try:
+            async with asyncio.timeout(_HEARD_SECONDS):
+                await self._taken.wait()
+        except TimeoutError:
+            _log.info("link %s: nobody says that it listens", self._tag)
 
     async def _ping(self, one: Envelope, headers: Headers) -> None:
         """Say that the session is there: the stateless era has no ping."""

@@ -18,6 +18,7 @@ from gateway.aio.spawn import Crew
 from gateway.bridge.discover import initialized, negotiated
 from gateway.bridge.requests import to_stateless
 from gateway.bridge.results import error_to_handshake
+from gateway.crossing.kept import About, SharedState
 from gateway.crossing.port import Caller
 from gateway.crossing.probe import era_of
 from gateway.crossing.roads import HttpRoad, LinkRoad, Road
@@ -37,20 +38,22 @@ from gateway.protocol.envelope import (
 from gateway.protocol.eras import STATELESS
 from gateway.protocol.errors import GatewayError, Refusal, UpstreamLost
 from gateway.protocol.headers import Headers
-from gateway.upstream.port import Link, Upstream
+from gateway.upstream.port import Link, LinkUpstream, Upstream
 
 _log: Final = logging.getLogger("gateway.crossing")
 _START_SECONDS: Final = 30.0
+_FULL_SECONDS: Final = 30
 
 
 class StatelessLinks:
     """A `LinkUpstream` (see the port of the upstream room).
 
     `max_links` bounds the links: where there are so many, the one that is idle for longest makes room;
-    one that was not used for `idle` seconds ends. `on_links` hears the number after each change.
+    one that was not used for `idle` seconds ends. `on_links` hears the number after each change. With
+    other replicas beside, what sessions are about is `shared`, and `carriers` are their children.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 what the configuration says of it, and what is of the house
         self,
         upstream: Upstream,
         clock: Clock,
@@ -59,8 +62,12 @@ class StatelessLinks:
         max_links: int = 10_000,
         idle: float = 3600.0,
         on_links: Callable[[int], None] | None = None,
+        carriers: LinkUpstream | None = None,
+        shared: SharedState | None = None,
     ) -> None:
         self._upstream = upstream
+        self._carriers = carriers
+        self._shared = shared
         self._clock = clock
         self._crew = crew
         self._max = max_links
@@ -93,6 +100,8 @@ class StatelessLinks:
         finally:
             self._opening -= 1
         link = self._keep(tag, road, carrier, caller, headers)
+        if self._shared is not None:
+            link.share(self._shared, About())
         if answer.result is None:
             await self.drop(tag)
             return link, error_response(one.id, error_to_handshake(answer.error or b"{}"))
@@ -148,24 +157,48 @@ class StatelessLinks:
     async def hear(self, tag: str, message: bytes) -> None:
         """Take an answer or a cancellation that came elsewhere, where there is a link for it."""
         link = self._links.get(tag)
-        if link is not None and link.alive and link.awaits(message):
+        if link is None or not link.alive:
+            return
+        if link.awaits(message):
             await link.send(message, link.headers)
+        else:
+            await link.heard(peek(message))
 
     async def drop(self, tag: str) -> None:
         """End a link, whether it lives or not."""
-        link = self._links.pop(tag, None)
-        if link is not None:
-            self._tell()
-            await link.close()
-        if self._by_link and self._upstream.links is not None:
-            await self._upstream.links.drop(tag)
+        if not await self._forget(tag):
+            return
+        if self._by_link and self._children is not None:
+            await self._children.drop(tag)
+        if self._shared is not None:
+            await self._shared.forget(tag)
 
     async def close(self) -> None:
         """End all links."""
         for tag in list(self._links):
-            await self.drop(tag)
+            await self._let_go(tag)
         if self._sweeper is not None:
             self._sweeper.cancel()
+
+    @property
+    def _children(self) -> LinkUpstream | None:
+        return self._upstream.links if self._carriers is None else self._carriers
+
+    async def _forget(self, tag: str) -> bool:
+        """End a link, but not the child that carries it; tell whether there was one."""
+        link = self._links.pop(tag, None)
+        if link is None:
+            return False
+        self._tell()
+        await link.close()
+        return True
+
+    async def _let_go(self, tag: str) -> None:
+        """End a link whose session goes on: other replicas may use its child, which ends when idle."""
+        if self._shared is None:
+            await self.drop(tag)
+        else:
+            await self._forget(tag)
 
     @property
     def _by_link(self) -> bool:
@@ -173,17 +206,32 @@ class StatelessLinks:
 
     async def _make(self, tag: str, initialize: bytes, headers: Headers) -> StatelessLink | GatewayError:
         try:
-            await self.drop(tag)
+            await self._let_go(tag)
             await self._make_room()
             caller = _caller(peek(initialize))
-            if self._upstream.http is not None and not self._by_link:
-                return self._keep(tag, HttpRoad(self._upstream.http), None, caller, headers)
-            road, carrier, answer = await self._discover(tag, caller, headers)
-            if answer.result is None:
-                return UpstreamLost("the upstream refused to be asked again what it is")
-            return self._keep(tag, road, carrier, caller, headers)
+            road, carrier = await self._way(tag, caller, headers)
         except GatewayError as wrong:
             return wrong
+        if self._shared is None:
+            return self._keep(tag, road, carrier, caller, headers)
+        about = await self._shared.about(tag)
+        link = self._keep(tag, road, carrier, caller, headers)
+        link.share(self._shared, about)
+        return link
+
+    async def _way(self, tag: str, caller: Caller, headers: Headers) -> tuple[Road, Link | None]:
+        """Return the way to the upstream of a session that was opened before, maybe elsewhere."""
+        if self._upstream.http is not None and not self._by_link:
+            return HttpRoad(self._upstream.http), None
+        if self._carriers is not None:
+            carrier = await self._carriers.find(tag, _discovery(caller), headers)
+            if carrier is None:
+                raise UpstreamLost("it offers no way to open a session")
+            return LinkRoad(carrier), carrier
+        road, carrier, answer = await self._discover(tag, caller, headers)
+        if answer.result is None:
+            raise UpstreamLost("the upstream refused to be asked again what it is")
+        return road, carrier
 
     async def _discover(
         self, tag: str, caller: Caller, headers: Headers
@@ -192,9 +240,9 @@ class StatelessLinks:
         if self._upstream.http is not None and not self._by_link:
             road = HttpRoad(self._upstream.http)
             return road, None, await _ask(road, message, headers)
-        if self._upstream.links is None:
+        if self._children is None:
             raise UpstreamLost("it offers no way to open a session")
-        carrier, answer = await self._upstream.links.open(tag, message, headers)
+        carrier, answer = await self._children.open(tag, message, headers)
         return LinkRoad(carrier), carrier, peek(answer)
 
     def _keep(
@@ -215,15 +263,16 @@ class StatelessLinks:
         tag = max(self._links, key=lambda one: self._links[one].idle(), default=None)
         if tag is None or not self._links[tag].idle():
             words = f"Limit reached: links ({self._max} sessions with this upstream are open)"
-            raise Refusal(LIMIT_REACHED, words, {"limit": "links", "max": self._max}, status=503)
-        await self.drop(tag)
+            data = {"limit": "links", "max": self._max, "retryAfter": _FULL_SECONDS}
+            raise Refusal(LIMIT_REACHED, words, data, status=503, retry_after=_FULL_SECONDS)
+        await self._let_go(tag)
 
     async def _end_idle(self) -> None:
         while self._links:
             await self._clock.sleep(max(0.05, min(60.0, self._idle / 4)))
             for tag, link in list(self._links.items()):
                 if link.idle() >= self._idle or not link.alive:
-                    await self.drop(tag)
+                    await self._let_go(tag)
 
     def _tell(self) -> None:
         if self._on_links is not None:

@@ -16,9 +16,9 @@ from gateway.aio.spawn import Crew
 from gateway.front.cors import preflight
 from gateway.front.guard import Guard
 from gateway.front.render import refused, send_answer, send_relay, send_stream
-from gateway.front.watched import EndedByClient, greet, part
+from gateway.front.watched import EndedByClient, greet, is_surplus, part
 from gateway.observe.metrics import Metrics, method_class
-from gateway.protocol.codes import INTERNAL_ERROR, INVALID_REQUEST
+from gateway.protocol.codes import INTERNAL_ERROR, INVALID_REQUEST, LIMIT_REACHED
 from gateway.protocol.eras import is_stateless
 from gateway.protocol.errors import Refusal
 from gateway.protocol.headers import SESSION, VERSION
@@ -29,6 +29,7 @@ _log: Final = logging.getLogger("gateway.front")
 _ALLOW: Final = "GET, POST, DELETE"
 _BODY_SECONDS: Final = 60.0
 _CLIENT_GONE: Final = 499
+_FULL_SECONDS: Final = 5
 # Longer names are no words of a protocol, and a cache of them would be a store for clients.
 _SHORT: Final = 64
 
@@ -37,11 +38,13 @@ class HttpLimits(msgspec.Struct, frozen=True):
     """Bounds of the door.
 
     `request_bytes` holds for one body; a request whose client has gone is given up after
-    `abandoned_seconds`, so that an upstream that never answers does not keep it for ever.
+    `abandoned_seconds`, so that an upstream that never answers does not keep it for ever. `connections`
+    bounds those that are open, and the requests that are answered, at the same time.
     """
 
     request_bytes: int
     abandoned_seconds: float
+    connections: int = 10_000
 
 
 class HttpDoor:
@@ -78,6 +81,9 @@ class HttpDoor:
             words = "No MCP endpoint at this path; upstreams are at /<upstream>/mcp"
             return refused(None, Refusal(INVALID_REQUEST, words, status=404))
         greet(request)
+        # Requests go on whose clients have gone: there may be more of them than connections.
+        if self._busy >= self._limits.connections or is_surplus(request):
+            return self._full(upstream)
         if request.method == "POST":
             self._busy += 1
             try:
@@ -87,6 +93,20 @@ class HttpDoor:
                 if not self._busy:
                     self._settled.set()
         return await self._handle(request, upstream)
+
+    def admits(self, connections: int) -> bool:
+        """Tell whether one more connection is served beside so many others."""
+        return connections < self._limits.connections
+
+    def _full(self, upstream: str) -> web.Response:
+        most = self._limits.connections
+        self._metrics.limits_hit.labels("connections").inc()
+        self._metrics.requests.labels(upstream, "unreadable", "503").inc()
+        data = {"limit": "connections", "max": most, "retryAfter": _FULL_SECONDS}
+        words = f"Limit reached: connections ({most}); try again later"
+        response = refused(None, Refusal(LIMIT_REACHED, words, data, status=503, retry_after=_FULL_SECONDS))
+        response.force_close()
+        return response
 
     async def settled(self, seconds: float) -> bool:
         """Wait until no POST is being answered; tell whether that was so within `seconds`."""
@@ -126,6 +146,8 @@ class HttpDoor:
             case "POST":
                 inbound.body = await self._body(request)
                 outbound = await self._router.post(inbound)
+                # An answer may be a stream for hours, which needs no body any more.
+                inbound.body = b""
             case "GET" | "DELETE" if _has_post_alone(inbound):
                 return _not_allowed(inbound, "POST")
             case "GET":

@@ -23,6 +23,7 @@ class Site:
         # A small body may unpack to a large one: the door refuses what is compressed.
         self._server = WatchedServer(
             door.handle,
+            door.admits,
             access_log=None,
             max_field_size=_MAX_FIELD,
             auto_decompress=False,

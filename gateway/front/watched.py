@@ -16,6 +16,7 @@ from gateway.protocol.headers import JSON
 
 _log: Final = logging.getLogger("gateway.front")
 HEAD_SECONDS: Final = 60.0
+SURPLUS_SECONDS: Final = 2.0
 _SERVER_FAULT: Final = 500
 
 
@@ -26,29 +27,36 @@ class WatchedConnection(web.RequestHandler):
     answered with a JSON-RPC error and leaves no trace in the log: anybody can send it.
     """
 
-    __slots__ = ("_impatience", "gone", "server")
+    __slots__ = ("_impatience", "gone", "server", "surplus")
 
     def __init__(self, server: WatchedServer, **options: Any) -> None:
         super().__init__(server, **options)
         self.server = server
         self.gone: Callable[[], object] | None = None
+        self.surplus = False
         self._impatience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a request, but not for ever."""
         super().connection_made(transport)
-        self._impatience = asyncio.get_running_loop().call_later(HEAD_SECONDS, transport.close)
+        self.surplus = not self.server.admits(self.server.open)
+        self.server.open += 1
+        seconds = SURPLUS_SECONDS if self.surplus else HEAD_SECONDS
+        self._impatience = asyncio.get_running_loop().call_later(seconds, transport.close)
+        if self.surplus and not self.server.admits(self.server.open // 2):
+            transport.close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Pass the loss on to whoever watches."""
         super().connection_lost(exc)
+        self.server.open -= 1
         self.greeted()
         if self.gone is not None:
             self.gone()
 
     def close(self) -> None:
-        """Close while nothing is being asked: aiohttp would throw away what is left of a body."""
-        if self._current_request is None:
+        """Close where a client has been answered and asks nothing, lest the rest of a body be lost."""
+        if self._current_request is None and self._impatience is None:
             super().close()
 
     def greeted(self) -> None:
@@ -75,11 +83,22 @@ class WatchedConnection(web.RequestHandler):
 
 
 class WatchedServer(web.Server):
-    """Makes watched connections. While it is `leaving`, each answer is the last one of its connection."""
+    """Makes watched connections. While it is `leaving`, each answer is the last one of its connection.
 
-    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], **options: Any):
+    `admits` tells whether one more is served beside so many that are `open`. One that is not waits for its
+    first request, to be refused; beyond twice as many not even that.
+    """
+
+    def __init__(
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        admits: Callable[[int], bool],
+        **options: Any,
+    ) -> None:
         super().__init__(handler, **options)
         self.leaving = False
+        self.admits = admits
+        self.open = 0
 
     def __call__(self) -> WatchedConnection:
         """Return the protocol of a new connection."""
@@ -90,6 +109,11 @@ def greet(request: web.BaseRequest) -> None:
     """Note that a request's head has come."""
     if isinstance(request.protocol, WatchedConnection):
         request.protocol.greeted()
+
+
+def is_surplus(request: web.BaseRequest) -> bool:
+    """Tell whether a request came on a connection beyond those that are served."""
+    return isinstance(request.protocol, WatchedConnection) and request.protocol.surplus
 
 
 def part(request: web.BaseRequest, response: web.StreamResponse) -> None:

@@ -60,7 +60,8 @@ class UpstreamLost(GatewayError):
 
     `status` is the HTTP status of the upstream's refusal where there was one; `sent` is false only
     where the upstream surely never saw the request; `where` is its address, which clients need not
-    know; `challenge` its `WWW-Authenticate` header, which they must.
+    know; `challenge` its `WWW-Authenticate` header, which they must. `busy` is the number of connections
+    that there may be, where all of them are in use.
     """
 
     def __init__(
@@ -71,8 +72,10 @@ class UpstreamLost(GatewayError):
         sent: bool = True,
         where: str = "",
         challenge: str | None = None,
+        busy: int | None = None,
     ) -> None:
         super().__init__(message)
+        self.busy = busy
         self.challenge = challenge
         self.status = status
         self.sent = sent

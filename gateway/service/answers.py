@@ -9,27 +9,39 @@ from contextlib import suppress
 from typing import Final
 
 from gateway.aio.spawn import Crew
-from gateway.protocol.errors import GatewayError, IllegalMove, StoreAway, UpstreamLost
+from gateway.protocol.errors import GatewayError, StoreAway, UpstreamLost
 from gateway.service.hand import Tools
 from gateway.service.running import Running
-from gateway.store.port import Bus, Claim, Command
+from gateway.store.port import Bus, Command
 from gateway.tasks import call
 from gateway.tasks.model import Pending, Scope, Task, TaskKey
 
 _log: Final = logging.getLogger("gateway.service")
+# Within two leases a replica is back, or another has its tasks.
+_TRIES: Final = 7
 
 
 class Answers:
-    """Takes answers out of the store and to the calls that wait; `running` are those of this replica."""
+    """Takes answers out of the store and to the calls that wait; `running` are those of this replica.
+
+    `crew` is waited for when the replica stops, `tidying` is not.
+    """
 
     def __init__(
-        self, replica: str, tools: Tools, bus: Bus, running: Mapping[TaskKey, Running], crew: Crew
+        self,
+        replica: str,
+        tools: Tools,
+        bus: Bus,
+        running: Mapping[TaskKey, Running],
+        crew: Crew,
+        tidying: Crew,
     ) -> None:
         self._replica = replica
         self._tools = tools
         self._bus = bus
         self._running = running
         self._crew = crew
+        self._tidying = tidying
 
     def __repr__(self) -> str:
         return f"<Answers to {len(self._running)} calls>"
@@ -53,7 +65,7 @@ class Answers:
 
     async def _take_answer(self, scope: Scope, relay_id: str, message: bytes) -> bool:
         key = TaskKey.from_digest(scope, call.relayed_digest(relay_id))
-        found = await self._tools.store.take_pending(key, relay_id)
+        found = await self._tools.store.take_pending(key, relay_id, message)
         if found is None:
             return await self._answer_again(scope, relay_id, message)
         task, pending = found
@@ -89,13 +101,28 @@ class Answers:
         return False
 
     async def _answer_afar(self, task: Task, pending: Pending, message: bytes) -> None:
-        """Send an answer to the replica that runs the task; where nobody hears it, it was not taken."""
+        """Send an answer to the replica that runs the task.
+
+        Where nobody hears it, it is with the task in the store: whoever takes that up brings it to the
+        upstream, and a replica that only does not listen for a while is told again.
+        """
         command = Command("answer", task.key, message, relay_id=pending.relay_id)
+        if not await self._sent(task.owner, command):
+            self._tidying.spawn(self._bring_later(task, command), "bring later")
+
+    async def _sent(self, owner: str, command: Command) -> bool:
         try:
-            heard = await self._bus.send(task.owner, command)
+            return await self._bus.send(owner, command)
         except StoreAway:
-            heard = False
-        if not heard:
-            with suppress(IllegalMove):
-                await self._tools.store.ask(task.key, Claim(task.owner, task.epoch), pending)
-            raise StoreAway("the replica that runs the task cannot be reached")
+            return False
+
+    async def _bring_later(self, task: Task, command: Command) -> None:
+        claim = (task.owner, task.epoch)
+        for _ in range(_TRIES):
+            await self._tools.clock.sleep(self._tools.limits.lease_ms / 3000)
+            with suppress(StoreAway):
+                found = await self._tools.store.get(task.key)
+                if found is None or found.ended or (found.owner, found.epoch) != claim:
+                    return
+                if await self._sent(task.owner, command):
+                    return

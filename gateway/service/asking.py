@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -14,9 +14,11 @@ from gateway.protocol.codes import INTERNAL_ERROR
 from gateway.protocol.envelope import dump
 from gateway.protocol.errors import IllegalMove, StoreAway, UpstreamLost
 from gateway.service.feed import Feed, News
-from gateway.service.hand import Hand, TaskGone, Tools
+from gateway.service.gone import TaskGone
+from gateway.service.hand import Hand, Tools
 from gateway.tasks import call
 from gateway.tasks.model import Pending, Task
+from gateway.upstream.port import place_of
 
 _log: Final = logging.getLogger("gateway.service")
 _MAX_MESSAGE: Final = 1024 * 1024
@@ -54,6 +56,8 @@ class Asking:
         self._asked = 0
         self._offered: dict[str, _Offer] = {}
         self._untaken: set[str] = set()
+        self._brought: set[str] = set()
+        self._known: set[bytes] = set()
 
     async def ask(self, heard: call.Heard) -> None:
         """Store a request of the upstream and bring it to the client; raise `TaskGone`.
@@ -61,6 +65,8 @@ class Asking:
         The task is input_required from then on (SEP-1686 section 4.4.1). What is too much or cannot
         be stored is answered with an error in the client's place.
         """
+        if heard.upstream_id in self._known:
+            return
         refusal = self._refusal(heard)
         if refusal:
             await self._refuse(heard, refusal)
@@ -71,7 +77,8 @@ class Asking:
         to_session = not self._followed
         pending = Pending(relay, heard.upstream_id, heard.method, heard.message, to_session)
         try:
-            task = await self._tools.store.ask(hand.task.key, hand.claim, pending)
+            place = await hand.places.with_message(place_of(heard.message))
+            task = await self._tools.store.ask(hand.task.key, hand.claim, pending, place)
         except StoreAway:
             await self._refuse(heard, "Task store unavailable: the client cannot be asked now")
             return
@@ -86,6 +93,22 @@ class Asking:
         self._offered[relay] = _Offer(pending, news)
         if not await hand.deliver(news) and (to_session or not self._followed):
             self._elsewhere([news])
+
+    def adopt(self, task: Task, answers: Iterable[tuple[str, bytes, bytes]]) -> None:
+        """Take note of what was asked before the task came here: it waits on, and is not asked again."""
+        for pending in task.pending:
+            message = call.readdressed(pending.message, dump(pending.relay_id))
+            news = News("message", task, message, relay=pending.relay_id)
+            self._offered[pending.relay_id] = _Offer(pending, news)
+            self._known.add(pending.upstream_id)
+        self._known |= {upstream_id for _, upstream_id, _ in answers}
+
+    async def bring(self, answers: Iterable[tuple[str, bytes, bytes]]) -> None:
+        """Send answers that another replica may not have brought upstream; raise `UpstreamLost`."""
+        for relay, upstream_id, message in answers:
+            self._brought.add(relay)
+            await self._reply(call.readdressed(message, upstream_id))
+            await self._delivered(relay)
 
     def attend(self, replica: str) -> None:
         """Somebody on a replica reads the task from now on."""
@@ -129,13 +152,19 @@ class Asking:
         `untaken` is one that somebody else took out of the store, who may yet come with it: that one is
         not sent then.
         """
-        if relay in self._untaken:
+        if relay in self._untaken or relay in self._brought:
             self._untaken.discard(relay)
+            self._brought.discard(relay)
             return
         if untaken:
             self._untaken.add(relay)
         self._offered.pop(relay, None)
         await self._reply(message)
+        self._tools.spawn(self._delivered(relay), "delivered")
+
+    async def _delivered(self, relay: str) -> None:
+        with suppress(StoreAway):
+            await self._tools.store.delivered(self._hand.task.key, self._hand.claim, relay)
 
     async def withdraw(self, heard: call.Heard) -> None:
         """Take back a request that the upstream itself withdrew, and tell the client."""
@@ -143,6 +172,7 @@ class Asking:
 
     async def take_back_all(self, reason: str) -> None:
         """Take back every request: nobody is there to take the answers any more."""
+        self._known.clear()
         for pending in self._hand.task.pending:
             await self._drop(pending.upstream_id, call.cancel_message(pending.relay_id, reason))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final
 
 from gateway.aio.spawn import Crew
@@ -24,8 +25,8 @@ class Commands:
 
     `running` are the calls of this replica, `of_session` those of one session, and
     `on_session_ended` hears of sessions that were ended on another replica, `on_said` what their clients
-    said there. `calls` owns what
-    concerns a call, and ends before `tidying` does.
+    said there, `on_orphans` of tasks that one let go of; `coming` is the work that takes a task up.
+    `calls` owns what concerns a call, and ends before `tidying` does.
     """
 
     def __init__(  # noqa: PLR0913 the rooms of the service that other replicas reach into
@@ -40,6 +41,8 @@ class Commands:
         of_session: OfSession,
         on_session_ended: Callable[[str], None],
         on_said: Callable[[str, bytes], Awaitable[None]],
+        on_orphans: Callable[[], Coroutine[None, None, None]],
+        coming: Callable[[TaskKey], asyncio.Task[None] | None],
         calls: Crew,
         tidying: Crew,
     ) -> None:
@@ -52,6 +55,8 @@ class Commands:
         self._of_session = of_session
         self._on_session_ended = on_session_ended
         self._on_said = on_said
+        self._on_orphans = on_orphans
+        self._coming = coming
         self._calls = calls
         self._tidying = tidying
 
@@ -76,10 +81,10 @@ class Commands:
                     self._on_session_ended(command.session)
                 case "said" if command.sender != self._replica:
                     self._calls.spawn(self._hear(command), "said")
-                case "cancel" | "answer" | "attend" | "unattend":
-                    self._obey_call(command)
+                case "orphans" if command.sender != self._replica:
+                    self._tidying.spawn(self._on_orphans(), "orphans")
                 case _:
-                    continue
+                    self._obey_call(command)
 
     async def _hear(self, command: Command) -> None:
         try:
@@ -96,8 +101,15 @@ class Commands:
     def _obey_call(self, command: Command) -> None:
         running = self._running(command.key)
         if running is None:
+            # The key of what is about no task is nobody's.
+            coming = self._coming(command.key)
+            if coming is not None:
+                self._tidying.spawn(self._obey_later(coming, command), "obey later")
             return
         if command.kind == "cancel":
+            if not running.tenure.holds:
+                # It may be another's by now: the next look at the record tells.
+                return
             ending = Ending(Outcome(status="cancelled"), "cancelled", "cancelled by the client")
             running.stop(ending, recorded=True)
         elif command.kind == "attend":
@@ -106,6 +118,12 @@ class Commands:
             running.asking.unattend(command.sender)
         else:
             self._calls.spawn(self._pass_on(running, command), "answer")
+
+    async def _obey_later(self, coming: asyncio.Task[None], command: Command) -> None:
+        """Obey when a task that is being taken up is here."""
+        await asyncio.wait([coming])
+        if self._running(command.key) is not None:
+            self._obey_call(command)
 
     async def _pass_on(self, running: Running, command: Command) -> None:
         try:

@@ -13,16 +13,18 @@ from gateway.aio.spawn import Crew
 from gateway.protocol.errors import GatewayError, UpstreamLost
 from gateway.protocol.headers import Headers
 from gateway.tasks import call
-from gateway.upstream.port import Channel
+from gateway.upstream.port import Channel, is_placing, place_of
 
 _FAREWELL_SECONDS: Final = 5.0
+_PLACES: Final = 128
 Spawn = Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
 
 
 class Early:
     """One upstream call. Whoever holds it reads it with `next`, and ends it with `let_go` or `cancel`.
 
-    It goes under an id and a progress token of the gateway's own. `spawn` gives what must outlive a
+    It goes under an id and a progress token of the gateway's own; `place` is that of the last message in
+    the upstream's stream that a reader has had. `spawn` gives what must outlive a
     reader an owner; `ended` hears when nothing more is to come.
     """
 
@@ -44,6 +46,10 @@ class Early:
         self._back: deque[call.Heard] = deque()
         self._over = False
         self._ended = ended
+        self.place = ""
+        self._before: dict[str, str] = {}
+        if is_placing(channel):
+            channel.on_place = self._placed
 
     def __repr__(self) -> str:
         return f"<Early {self.ident} {'over' if self._over else 'on its way'}>"
@@ -55,7 +61,9 @@ class Early:
         and `Refusal` where the call met a bound.
         """
         if self._back:
-            return self._back.popleft()
+            heard = self._back.popleft()
+            self._placed(place_of(heard.message))
+            return heard
         if seconds is None and self._coming is None:
             return self._heard(await self._read())
         if self._coming is None:
@@ -75,6 +83,8 @@ class Early:
 
     def put_back(self, heard: call.Heard) -> None:
         """Let the next reader hear this first."""
+        if not self._back:
+            self.place = self._before.get(place_of(heard.message), self.place)
         self._back.append(heard)
 
     async def send(self, message: bytes) -> None:
@@ -135,9 +145,18 @@ class Early:
             self._end()
             raise UpstreamLost("it ended its answer without a response")
         heard = call.hear(message)
+        self._placed(place_of(message))
         if heard.kind == "final":
             self._end()
         return heard
+
+    def _placed(self, place: str) -> None:
+        if not place:
+            return
+        self._before[place] = self.place
+        if len(self._before) > _PLACES:
+            del self._before[next(iter(self._before))]
+        self.place = place
 
 
 async def _ends(work: asyncio.Task[Any], seconds: float | None) -> bool:

@@ -35,9 +35,14 @@ class _Attention:
 
     def note(self, task: Task) -> None:
         """Take note of who runs it."""
-        if self._running is None and self._told is None and not task.ended:
-            self._told = task
+        if self._running is not None or task.ended:
+            return
+        if self._told is None:
             self._tell(task, 1)
+        elif (task.owner, task.epoch) != (self._told.owner, self._told.epoch):
+            # Another replica runs it now, which knows of no reader here.
+            self._tell(task, 0)
+        self._told = task
 
     def end(self) -> None:
         """Nobody reads it any more."""
@@ -58,6 +63,7 @@ class Readers:
         self._find = find
         self._spawn = spawn
         self._afar = Counter[TaskKey]()
+        self._owners: dict[TaskKey, tuple[str, int]] = {}
 
     def __repr__(self) -> str:
         return f"<Readers by {self._hub!r}>"
@@ -108,15 +114,29 @@ class Readers:
             if attention is not None:
                 attention.end()
 
+    def found(self, running: Running) -> None:
+        """A task that another replica ran is here now: let its call know of the readers."""
+        task = running.task
+        if self._afar[task.key]:
+            self._owners[task.key] = (task.owner, task.epoch)
+            running.asking.attend(self._replica)
+        else:
+            del self._afar[task.key]
+
     def _tell(self, task: Task, change: int) -> None:
         """Let the replica that runs a task know of the first reader here, and of the last one's end."""
         before = self._afar[task.key]
         self._afar[task.key] += change
-        if before and self._afar[task.key]:
+        told, owner = self._owners.get(task.key), (task.owner, task.epoch)
+        if (change < 0 and self._afar[task.key]) or (before and change >= 0 and told == owner):
             return
+        self._owners[task.key] = owner
         if not self._afar[task.key]:
-            del self._afar[task.key]
-        kind: CommandKind = "attend" if change > 0 else "unattend"
+            del self._afar[task.key], self._owners[task.key]
+        kind: CommandKind = "unattend" if change < 0 else "attend"
+        running = self._find(task.key)
+        if running is not None:
+            (running.asking.unattend if change < 0 else running.asking.attend)(self._replica)
         if task.owner != self._replica:
             command = Command(kind, task.key, sender=self._replica)
             self._spawn(self._send(task.owner, command), kind)

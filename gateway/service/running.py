@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from typing import Final
 
 from gateway.protocol.errors import Refusal, StoreAway, UpstreamLost
 from gateway.service.asking import Asking
-from gateway.service.early import Early
+from gateway.service.attempts import Attempts
 from gateway.service.feed import Feed, News
-from gateway.service.hand import LOST, TAKEN, Ending, Hand, TaskGone, Tools
-from gateway.service.order import Order
+from gateway.service.gone import TaskGone
+from gateway.service.hand import HANDED_OVER, LOST, TAKEN, Ending, Hand, Tools
+from gateway.service.line import Turn
+from gateway.service.order import Order, Taken
 from gateway.service.settling import settle
+from gateway.service.tenure import Tenure
 from gateway.tasks import call
 from gateway.tasks.model import Task
+from gateway.upstream.port import place_of
 
 _log: Final = logging.getLogger("gateway.service")
 _NOTE_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = (1.0, 5.0)
 _SERVER_FAULT: Final = 500
-_FAREWELL_SECONDS: Final = 5.0
-
-
-async def _nowhere() -> None:
-    """Return no channel: the call is made but once."""
+# Readers of a task that another replica ran need a moment to find this one.
+_ATTEND_SECONDS: Final = 0.5
 
 
 class Running:
@@ -44,40 +44,50 @@ class Running:
         tools: Tools,
         elsewhere: Callable[[list[News]], None],
         *,
+        tenure: Tenure,
         only_final: bool,
     ) -> None:
         self.order = order
+        self.tenure = tenure
         self._tools = tools
-        self._hand = Hand(task, tools, only_final=only_final, streams=order.streams)
-        self.asking = Asking(self._hand, tools, self._send, elsewhere, order.askable)
+        self._hand = Hand(task, tools, tenure, only_final=only_final, streams=order.streams)
+        self.asking = Asking(self._hand, tools, self._reply, elsewhere, order.askable)
         self._noted_at = float("-inf")
         self._stop: Ending | None = None
         self._recorded = False
         self._settling = False
         self._work: asyncio.Task[None] | None = None
-        self._sent = order.early is not None
-        early = order.early
-        if early is None:
-            self._ident = f"mtg-call.{secrets.token_hex(12)}"
-            self._message, self._wants_progress = call.upstream_request(order.message, self._ident)
-        else:
-            self._ident, self._message = early.ident, early.message
-            self._wants_progress = early.wants_progress
-            early.message = b""
-        order.message = b""
-        self._again = order.policy.on_loss == "retry"
-        if not self._again:
-            # The way back holds the client's whole request, and a task may live for hours.
-            order.reach = _nowhere
-            self._message = b"" if early is not None else self._message
+        self._call = Attempts(order, self._hand)
+        if order.taken is not None:
+            self.asking.adopt(task, order.taken.answers)
         self._patience: asyncio.TimerHandle | None = None
-        if order.streams:
+        if order.streams and task.epoch == 1:
             self.feed.put(News("created", task, offset="0"))
         else:
             self.feed.end()
 
     def __repr__(self) -> str:
         return f"<Running {self._hand!r}>"
+
+    @property
+    def can_be_taken_up(self) -> bool:
+        """Whether another replica could go on with the call, were it left to it now."""
+        order = self.order
+        if not order.has_course or self._settling:
+            return False
+        if self.task.started_at is None:
+            return order.has_request
+        return bool(self._hand.places.newest) or (self._call.again and order.has_request)
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether the task was left to another replica."""
+        return self._stop is HANDED_OVER and not self._settling
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which this replica has the task."""
+        return self._hand.claim.epoch
 
     @property
     def task(self) -> Task:
@@ -93,7 +103,7 @@ class Running:
         """Take over a record that the store has changed."""
         self._hand.moved(task)
 
-    async def run(self, turn: asyncio.Semaphore | None) -> None:
+    async def run(self, turn: Turn | None) -> None:
         """Wait for a turn, make the call, store the outcome; `stop` ends it at any point."""
         self._work = asyncio.current_task()
         try:
@@ -106,17 +116,22 @@ class Running:
         except TaskGone:
             self._settling = True
             ending = self._stop or await self._found_gone()
-            self._recorded = True
-        self._settling = True
+            self._recorded = not ending.elsewhere
+        if ending is HANDED_OVER:
+            await self._hand.places.flush()
+        else:
+            self._settling = True
         try:
             async with asyncio.TaskGroup() as both:
                 # A store that is away must not keep the upstream working for nobody.
-                if ending.withdraw and self._sent:
-                    both.create_task(self._withdraw(ending.withdraw))
+                if ending.withdraw and self._call.sent:
+                    both.create_task(self._call.withdraw(ending.withdraw))
                 await settle(self._hand, self._tools, ending, recorded=self._recorded)
         finally:
             self.answered()
             self.feed.end()
+            self.tenure.end()
+            self._hand.places.end()
             if self.order.early is not None:
                 # Ended before anybody read it.
                 await self.order.early.close()
@@ -134,30 +149,51 @@ class Running:
         """Take note of what the store says of the task now; stop the call where it is ours no more."""
         ending = self._hand.ended_elsewhere(task)
         if ending is not None:
-            self.stop(ending, recorded=True)
+            if ending.withdraw:
+                # Nobody else can have it any more: the upstream may be told.
+                self.tenure.renew(self._tools.clock.monotonic())
+            self.stop(ending, recorded=not ending.elsewhere)
         elif task is not None and task.pending:
             await self.asking.tidy(task)
 
-    async def _in_turn(self, turn: asyncio.Semaphore | None) -> Ending:
+    async def _in_turn(self, turn: Turn | None) -> Ending:
         if turn is None:
-            return await self._call()
+            return await self._run_call()
         try:
-            async with asyncio.timeout(self.task.timeout / 1000):
-                await turn.acquire()
-        except TimeoutError:
-            return Ending(call.timed_out(self.task.timeout), "timed_out")
-        try:
-            return await self._call()
+            try:
+                async with asyncio.timeout(self.task.timeout / 1000):
+                    if not turn.given:
+                        await self._say_that_it_waits(turn.before)
+                    await turn.mine()
+            except TimeoutError:
+                return Ending(call.timed_out(self.task.timeout), "timed_out")
+            return await self._run_call()
         finally:
-            turn.release()
+            turn.leave()
 
-    async def _call(self) -> Ending:
-        await self._start()
+    async def _say_that_it_waits(self, before: int) -> None:
+        """Say so once, to clients that are shown such words; the start of the call takes them back."""
+        if self.task.dialect in ("b", "c"):
+            words = f"waiting for its turn, about {before} before it" if before else "next in turn"
+            with suppress(StoreAway):
+                await self._tools.store.note(self.task.key, self._hand.claim, words)
+
+    @property
+    def _seconds_left(self) -> float:
+        """How long the call may take yet; the store counts from its start."""
+        task = self.task
+        past = task.updated_at - (task.started_at or task.updated_at) if self.order.taken else 0
+        return max(0, task.timeout - past) / 1000
+
+    async def _run_call(self) -> Ending:
+        seconds = self._seconds_left
+        if self.order.taken is None:
+            await self._start()
         clock = self._tools.clock
         began = clock.monotonic()
         ending = Ending(call.lost("the call was cut off"), "cancelled")
         try:
-            async with asyncio.timeout(self.task.timeout / 1000):
+            async with asyncio.timeout(seconds):
                 ending = await self._exchange_again()
         except TimeoutError:
             ending = Ending(call.timed_out(self.task.timeout), "timed_out", "timed out")
@@ -176,54 +212,102 @@ class Running:
         except StoreAway:
             # The claim was stored with the task: the call may run, its outcome is kept until later.
             _log.warning("the store is away: %r starts unrecorded", self.task.key.task_id)
+            await self._may_start_unrecorded()
             return
         if task is None:
             raise TaskGone
         self.moved(task)
         self._tools.witness.started(task)
 
+    async def _may_start_unrecorded(self) -> None:
+        """Wait where another replica could take the call for one that was never made (I3)."""
+        order = self.order
+        if order.has_request and not order.new.request_kept:
+            await self._recorded_start()
+        elif not self.tenure.holds:
+            await self.tenure.sure()
+
+    async def _recorded_start(self) -> None:
+        while True:
+            await self._tools.clock.sleep(_NOTE_SECONDS)
+            with suppress(StoreAway):
+                task = await self._tools.store.start(self.task.key, self._hand.claim)
+                if task is None:
+                    raise TaskGone
+                self.moved(task)
+                return
+
     async def _exchange_again(self) -> Ending:
         """Make the call; where its policy lets it run twice, again when the upstream was lost (I3)."""
-        if self._again:
+        if self.order.taken is not None:
+            ending = await self._take_up(self.order.taken)
+            if ending is not None:
+                return ending
+        if self._call.again:
             for seconds in _RETRY_SECONDS:
                 try:
-                    return await self._exchange()
+                    return await self._heard_out(self._call.make())
                 except UpstreamLost as lost:
                     if lost.status is not None and lost.status < _SERVER_FAULT:
                         raise
                     _log.warning("%r is tried again: %s", self.task.key.task_id, lost.tell())
-                await self.asking.take_back_all("the call is made again")
-                await self._tools.clock.sleep(seconds)
-                self.order.channel = await self.order.reach() or self.order.channel
-        return await self._exchange()
+                await self._begin_again(seconds)
+        return await self._heard_out(self._call.make())
 
-    async def _exchange(self) -> Ending:
-        self._sent = True
-        if self.order.early is not None:
-            return await self._read_early(self.order.early)
-        channel, message = self.order.channel, self._message
-        if not self._again:
-            self._message = b""
-        exchange = channel.exchange(message, self.order.headers)
-        del message
-        async with aclosing(exchange) as messages:
-            async for message in messages:
-                ending = await self._take(call.hear(message))
+    async def _begin_again(self, seconds: float) -> None:
+        """Make ready for another attempt."""
+        await self.asking.take_back_all("the call is made again")
+        if seconds:
+            await self._tools.clock.sleep(seconds)
+        await self._call.renew()
+        await self._start()
+
+    async def _take_up(self, taken: Taken) -> Ending | None:
+        """Go on with a call that another replica began; `None` where it is to be made again."""
+        self._tools.spawn(self._offer_later(), "offer")
+        if self.asking.unanswered():
+            self._wait_for_answer()
+        why = taken.why_not
+        if not why:
+            try:
+                return await self._resume(taken)
+            except UpstreamLost as lost:
+                why = f"its upstream does not go on with it: {lost}"
+                _log.info("%r cannot be resumed: %s", self.task.key.task_id, lost.tell())
+        words = "the replica that ran the call was lost"
+        if not self._call.again:
+            self._tools.witness.taken_over(self.task, "lost")
+            return Ending(call.orphaned(why), "lost", words)
+        self._tools.witness.taken_over(self.task, "retried")
+        await self._call.withdraw(words)
+        await self._begin_again(0)
+        return None
+
+    async def _resume(self, taken: Taken) -> Ending:
+        await self.asking.bring(taken.answers)
+        told = False
+        async with aclosing(self._call.resume(taken)) as coming:
+            async for heard in coming:
+                if not told:
+                    self._tools.witness.taken_over(self.task, "resumed")
+                    told = True
+                ending = await self._take(heard)
                 if ending is not None:
                     return ending
-        return Ending(call.lost("the upstream ended its answer without a response"), "upstream_lost")
+        raise UpstreamLost("it ended its answer without a response")
 
-    async def _read_early(self, early: Early) -> Ending:
-        """Read on what another began to read; a second attempt is a call of its own."""
-        self.order.early = None
-        try:
-            async with aclosing(early.messages()) as coming:
-                async for heard in coming:
-                    ending = await self._take(heard)
-                    if ending is not None:
-                        return ending
-        finally:
-            await early.close()
+    async def _offer_later(self) -> None:
+        """Offer what waits for answers to the session's stream, unless somebody reads the task."""
+        await self._tools.clock.sleep(_ATTEND_SECONDS)
+        if not self._settling:
+            self.asking.leave()
+
+    async def _heard_out(self, heards: AsyncGenerator[call.Heard, None]) -> Ending:
+        async with aclosing(heards) as coming:
+            async for heard in coming:
+                ending = await self._take(heard)
+                if ending is not None:
+                    return ending
         return Ending(call.lost("the upstream ended its answer without a response"), "upstream_lost")
 
     def _wait_for_answer(self) -> None:
@@ -260,6 +344,13 @@ class Running:
             self._patience = None
 
     async def _take(self, heard: call.Heard) -> Ending | None:
+        if not self.tenure.holds:
+            await self.tenure.sure()
+        ending = await self._hear(heard)
+        self._hand.places.note(place_of(heard.message))
+        return ending
+
+    async def _hear(self, heard: call.Heard) -> Ending | None:
         match heard.kind:
             case "final":
                 return self._judge(heard)
@@ -268,13 +359,13 @@ class Running:
                 await self.asking.ask(heard)
             case "ping":
                 with suppress(UpstreamLost):
-                    await self._send(call.pong(heard.upstream_id))
+                    await self._call.send(call.pong(heard.upstream_id))
             case "withdrawn":
                 await self.asking.withdraw(heard)
             case "progress":
                 await self._progress(heard)
             case "notification":
-                await self._hand.deliver(News("message", self.task, heard.message))
+                await self._hand.deliver(News("message", self.task, heard.message), place_of(heard.message))
             case "noise":
                 _log.debug("upstream noise in %r", self.task.key.task_id)
         return None
@@ -294,8 +385,8 @@ class Running:
             self._noted_at = now
             with suppress(StoreAway):
                 await self._tools.store.note(self.task.key, self._hand.claim, heard.text)
-        if self._wants_progress:
-            await self._hand.deliver(News("message", self.task, heard.message))
+        if self._call.wants_progress:
+            await self._hand.deliver(News("message", self.task, heard.message), place_of(heard.message))
 
     async def _found_gone(self) -> Ending:
         """Find out why the store takes nothing more for this task."""
@@ -305,11 +396,5 @@ class Running:
             return LOST
         return self._hand.ended_elsewhere(found) or TAKEN
 
-    async def _send(self, message: bytes) -> None:
-        await self.order.channel.send(message, self.order.headers)
-
-    async def _withdraw(self, reason: str) -> None:
-        """Tell the upstream that nobody waits for the answer any more (2025-11-25 "Cancellation")."""
-        with suppress(UpstreamLost, TimeoutError):
-            async with asyncio.timeout(_FAREWELL_SECONDS):
-                await self._send(call.cancel_message(self._ident, reason))
+    async def _reply(self, message: bytes) -> None:
+        await self._call.send(message)

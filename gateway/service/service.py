@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from gateway.aio.clock import Clock
 from gateway.aio.spawn import Crew
@@ -18,24 +20,29 @@ from gateway.service.answers import Answers
 from gateway.service.commands import Commands
 from gateway.service.early import Early, EarlyCalls
 from gateway.service.feed import Feed
-from gateway.service.hand import Ending, Tools
+from gateway.service.hand import HANDED_OVER, Ending, Tools
+from gateway.service.handing import hand_over
 from gateway.service.hub import Hub
+from gateway.service.line import Turn
 from gateway.service.listeners import Listeners
 from gateway.service.order import Order, ServiceLimits
 from gateway.service.readers import Readers
 from gateway.service.running import Running
-from gateway.service.turns import Turns
+from gateway.service.sessions import runs_anywhere, tell_all
+from gateway.service.tenure import Tenure
+from gateway.service.turns import Crowded, Turns
+from gateway.service.undoing import undo
 from gateway.service.waits import Waits
 from gateway.service.witness import Witness
-from gateway.store.port import Bus, Command, Exists, Full, Store
+from gateway.store.port import Bounds, Bus, Command, Exists, Full, Left, Store
 from gateway.tasks import call
 from gateway.tasks.model import Outcome, Scope, Task, TaskKey
 from gateway.upstream.port import Channel
 
 _log: Final = logging.getLogger("gateway.service")
 Closer = Callable[[], Awaitable[None]]
-_PAGE: Final = 200
-_UNDO_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0)
+Rebuild = Callable[[Task, Left], Awaitable[Order | str]]
+"""Returns what is to be run for a task that another replica left, or in words why nothing can be."""
 
 
 class TaskService:
@@ -52,20 +59,22 @@ class TaskService:
         self._bus = bus
         self._witness = witness
         self._limits = limits
-        self._clock = clock
+        self.clock = clock
+        self.lease_ms = limits.lease_ms
         self._crew = Crew("calls")
         self._early = EarlyCalls()
         self._tidying = Crew("tidying up")
         self._running: dict[TaskKey, Running] = {}
+        self.coming: dict[TaskKey, asyncio.Task[None]] = {}
         self._by_session: dict[str, dict[TaskKey, Running]] = {}
         self._by_request: dict[tuple[Scope, str, bytes], TaskKey] = {}
         self._creating: dict[tuple[Scope, str, bytes], asyncio.Event] = {}
-        self._turns = Turns()
+        self.turns = Turns(replica, store.turns, bus, clock, limits.lease_ms, witness.turns)
         self.listeners = Listeners(replica, store, bus, self._tidying.spawn, limits.stream_queue_bytes)
         self.waits = Waits(replica, bus, self.listeners, self._tidying.spawn)
         self.announcer = Announcer(self.listeners)
         self.hub = Hub(store, bus, self._tidying, clock)
-        self._tools = Tools(store, witness, self.announcer, clock, limits)
+        self._tools = Tools(store, witness, self.announcer, clock, limits, self._crew.spawn)
         self.readers = Readers(replica, store, bus, self.hub, self._find, self._tidying.spawn)
         self._commands = Commands(
             replica,
@@ -77,12 +86,17 @@ class TaskService:
             of_session=self._of_session,
             on_session_ended=self._session_ended_elsewhere,
             on_said=self._said_elsewhere,
+            on_orphans=self._orphans,
+            coming=self.coming.get,
             calls=self._crew,
             tidying=self._tidying,
         )
+        self.rebuild: Rebuild | None = None
+        self.on_orphans: Closer | None = None
+        self.hands_over = False
         self.on_session_ended: Callable[[str], None] = lambda _: None
         self.on_said: Callable[[str, bytes], Awaitable[None]] | None = None
-        self._answers = Answers(replica, self._tools, bus, self._running, self._crew)
+        self._answers = Answers(replica, self._tools, bus, self._running, self._crew, self._tidying)
         self._closers: dict[str, Closer] = {}
         self.draining = False
 
@@ -94,7 +108,7 @@ class TaskService:
         """The tasks that this replica runs now."""
         return tuple(self._running.values())
 
-    async def begin(self, order: Order, *, only_final: bool = False) -> Running | Exists | Full:
+    async def begin(self, order: Order, *, only_final: bool = False) -> Running | Exists | Full | Crowded:
         """Store a task, start its call, return it; the store has it when this returns (I2).
 
         Raises `Refusal` while the replica drains.
@@ -111,13 +125,32 @@ class TaskService:
             if self._creating.get(name) is made:
                 del self._creating[name]
 
-    async def _begin(self, order: Order, *, only_final: bool) -> Running | Exists | Full:
-        new, limits = order.new, self._limits
+    async def _begin(self, order: Order, *, only_final: bool) -> Running | Exists | Full | Crowded:
+        new = order.new
+        turn = await self.turns.queue(order)
+        if isinstance(turn, Crowded):
+            self._witness.crowded(new)
+            return turn
+        begun = False
+        try:
+            found = await self._create(order, turn, only_final=only_final)
+            begun = isinstance(found, Running)
+        finally:
+            if turn is not None and not begun:
+                turn.leave()
+        return found
+
+    async def _create(
+        self, order: Order, turn: Turn | None, *, only_final: bool
+    ) -> Running | Exists | Full:
+        new, limits = order.to_store(waits=turn is not None and not turn.given), self._limits
+        began = self.clock.monotonic()
         try:
             bounds = order.bounds or limits.bounds
             found = await self._store.create(new, self.replica, limits.lease_ms, bounds)
         except StoreAway:
-            self._tidying.spawn(self._undo(new.key), "undo")
+            work = undo(self._store, self.clock, self.replica, new.key, self._running.__contains__)
+            self._tidying.spawn(work, "undo")
             raise
         if isinstance(found, Exists):
             self._witness.refused(new.key.scope, new.session, new.key.task_id, "exists")
@@ -127,18 +160,39 @@ class TaskService:
             self._witness.refused(new.key.scope, new.session, new.key.task_id, limit)
             return found
         self._witness.created(found)
+        return self.enter(found, order, turn, began, only_final=only_final)
+
+    def enter(
+        self, task: Task, order: Order, turn: Turn | None, began: float, *, only_final: bool = False
+    ) -> Running:
+        """Run a task that is this replica's by what the store was asked at `began`."""
         running = Running(
-            found,
+            task,
             order,
             self._tools,
-            lambda news: self.listeners.offer(new.session, news),
+            lambda news: self.listeners.offer(task.session, news),
+            tenure=Tenure(self.clock, began, self._limits.lease_ms),
             only_final=only_final,
         )
-        self._running[found.key] = running
-        self._by_session.setdefault(new.session, {})[found.key] = running
-        self._by_request[new.key.scope, new.session, new.request_id] = found.key
-        self._crew.spawn(self._run(running), found.key.digest)
+        self._running[task.key] = running
+        self._by_session.setdefault(task.session, {})[task.key] = running
+        self._by_request[task.key.scope, task.session, task.request_id] = task.key
+        self._crew.spawn(self._run(running, turn), task.key.digest)
         return running
+
+    def expect(self, task: Task, work: Coroutine[Any, Any, None]) -> None:
+        """Have the work done that takes up a task; who has word for its call waits for it."""
+        coming = self.coming[task.key] = self._crew.spawn(work, f"take up {task.key.digest}")
+        coming.add_done_callback(lambda _: self.coming.pop(task.key, None))
+
+    async def _orphans(self) -> None:
+        if self.on_orphans is not None:
+            with suppress(StoreAway):
+                await self.on_orphans()
+
+    def reconfigure(self, bounds: Bounds) -> None:
+        """Hold scopes to other bounds from now on."""
+        self._limits = msgspec.structs.replace(self._limits, bounds=bounds)
 
     async def get(self, key: TaskKey) -> Task | None:
         """Return the record of a task."""
@@ -242,20 +296,7 @@ class TaskService:
 
     async def runs_for(self, scope: Scope | None, session: str) -> bool:
         """Tell whether any replica runs a task of a session."""
-        if self._of_session(session):
-            return True
-        place: str | None = None
-        while scope is not None:
-            try:
-                tasks, place = await self._store.page(scope, place, _PAGE)
-            except StoreAway:
-                # Nobody knows; a session that stays open harms less than one that is cut off.
-                return True
-            if any(task.session == session and not task.ended for task in tasks):
-                return True
-            if place is None:
-                return False
-        return False
+        return bool(self._of_session(session)) or await runs_anywhere(self._store, scope, session)
 
     def runs_here(self, session: str) -> bool:
         """Tell whether this replica runs a task of a session."""
@@ -263,16 +304,11 @@ class TaskService:
 
     async def tell_session_ended(self, session: str) -> None:
         """Tell the other replicas that a session has been ended by its client; best effort."""
-        with suppress(StoreAway):
-            await self._bus.send_all(
-                Command("ended", TaskKey(Scope("", ""), ""), b"", session, self.replica)
-            )
+        await tell_all(self._bus, "ended", self.replica, session)
 
     async def tell_said(self, session: str, message: bytes) -> None:
         """Tell the other replicas what a client said for a plain call that is not here; best effort."""
-        with suppress(StoreAway):
-            command = Command("said", TaskKey(Scope("", ""), ""), message, session, self.replica)
-            await self._bus.send_all(command)
+        await tell_all(self._bus, "said", self.replica, session, message)
 
     async def end_session(self, session: str, close: Closer) -> None:
         """Call `close` when the last running task of a session has ended; at once where none runs."""
@@ -302,9 +338,9 @@ class TaskService:
             running.forsake()
 
     def leave(self) -> None:
-        """End the streams on which clients only listen or wait: they go on at other replicas (I6)."""
+        """End the streams of those who listen or wait for what runs elsewhere: any replica has it (I6)."""
         self.listeners.end_all()
-        self.waits.end_all()
+        self.waits.end_all(self._find)
 
     async def drain(self, seconds: float) -> bool:
         """Take no new tasks, wait for what runs and what is on its way; tell whether all has ended."""
@@ -312,24 +348,34 @@ class TaskService:
         return all(await asyncio.gather(self._crew.drain(seconds), self._early.drain(seconds)))
 
     async def close(self) -> None:
-        """End what still runs, with words; wait until that is stored."""
+        """Leave to other replicas what they can go on with, end all else with words."""
         self.draining = True
-        for running in self.running:
-            running.stop(Ending(call.stopped(), "lost", "the gateway stops"), recorded=False)
+        here = self.running
+        for running in here:
+            if self.hands_over and running.can_be_taken_up:
+                running.stop(HANDED_OVER, recorded=True)
+            else:
+                running.stop(Ending(call.stopped(), "lost", "the gateway stops"), recorded=False)
         await self._crew.drain(10)
+        await hand_over(self._store, self._bus, self.replica, here)
         await self._early.close()
         await self._crew.close()
+        await self.turns.close()
         await self._tidying.close()
         self.listeners.end_all()
+        self.waits.end_all(lambda _: False)
 
-    async def _run(self, running: Running) -> None:
+    async def _run(self, running: Running, turn: Turn | None) -> None:
         task = running.task
         try:
-            await running.run(self._turns.of(running.order))
+            await running.run(turn)
         finally:
-            self._running.pop(task.key, None)
+            if turn is not None:
+                turn.leave()
             of_session = self._by_session.get(task.session, {})
-            of_session.pop(task.key, None)
+            if self._running.get(task.key) is running:
+                del self._running[task.key]
+                of_session.pop(task.key, None)
             if not of_session:
                 self._by_session.pop(task.session, None)
             name = (task.key.scope, task.session, task.request_id)
@@ -343,17 +389,6 @@ class TaskService:
 
     def _of_session(self, session: str) -> list[Running]:
         return list(self._by_session.get(session, {}).values())
-
-    async def _undo(self, key: TaskKey) -> None:
-        """Take back a creation that nobody waited for: the store may have carried it out all the same."""
-        for seconds in _UNDO_SECONDS:
-            await self._clock.sleep(seconds)
-            with suppress(StoreAway):
-                task = await self._store.get(key)
-                ours = task is not None and task.owner == self.replica and not task.ended
-                if ours and key not in self._running:
-                    await self._store.remove(key)
-                return
 
     async def _stop_call(self, task: Task, ending: Ending) -> None:
         running = self._running.get(task.key)

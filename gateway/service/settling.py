@@ -18,7 +18,8 @@ STORE_PATIENCE_SECONDS: Final = 600.0
 async def settle(hand: Hand, tools: Tools, ending: Ending, *, recorded: bool) -> None:
     """Store how a call ended and tell it; `recorded` says that the store has the task's end already.
 
-    With the store away the client hears at once, and the outcome is kept until the store is back (I9).
+    With the store away the client hears at once, and the outcome is kept until the store is back (I9);
+    where the task may be another's by now the client hears what the store says then.
     """
     if recorded:
         hand.say_final(ending.outcome)
@@ -27,7 +28,8 @@ async def settle(hand: Hand, tools: Tools, ending: Ending, *, recorded: bool) ->
     try:
         task = await tools.store.finish(hand.task.key, hand.claim, ending.outcome)
     except StoreAway:
-        hand.say_final(ending.outcome)
+        if hand.tenure.holds:
+            hand.say_final(ending.outcome)
         task = await _finish_later(hand, tools, ending)
     if task is None:
         await _settle_unrecorded(hand, tools, ending)

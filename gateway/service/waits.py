@@ -97,10 +97,10 @@ class Waits:
             wait.bell.stop()
         return wait is not None
 
-    def end_all(self) -> None:
-        """End every wait whose stream can be taken up elsewhere."""
+    def end_all(self, spared: Callable[[TaskKey], object]) -> None:
+        """End every wait whose stream can be taken up elsewhere, but those for tasks that are spared."""
         for wait in tuple(self._by_request.values()):
-            if wait.resumable:
+            if wait.resumable and not spared(wait.key):
                 wait.bell.stop()
 
     async def questions(self, wait: Wait, task: Task) -> list[News]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
 from gateway.hooks.port import TaskEnded
 from gateway.observe.logs import TaskEvent, TaskLog
 from gateway.observe.metrics import Metrics
 from gateway.service.retention import Retention
+from gateway.store.port import Line
 from gateway.tasks.call import FinishedLabel
 from gateway.tasks.machine import TERMINAL
-from gateway.tasks.model import Scope, Task
+from gateway.tasks.model import NewTask, Scope, Task
 
+TakenWay = Literal["resumed", "retried", "begun", "lost"]
 _CALLS: Final[dict[FinishedLabel, str]] = {
     "completed": "ok",
     "tool_error": "error",
@@ -55,6 +57,19 @@ class Witness:
         waited = max(0, (task.started_at or task.updated_at) - task.created_at) / 1000
         self._metrics.task_queued_seconds.labels(task.key.scope.upstream).observe(waited)
         self._tell("started", task)
+
+    def taken_over(self, task: Task, way: TakenWay) -> None:
+        """A task of another replica goes on here, or is lost."""
+        self._metrics.tasks_taken_over.labels(task.key.scope.upstream, way).inc()
+        self._tell("taken_over", task, reason=way)
+
+    def taken_up(self, task: Task) -> None:
+        """A task of another replica is this one's now."""
+        self._metrics.tasks_now.labels(task.key.scope.upstream, task.status).inc()
+
+    def left_behind(self, task: Task) -> None:
+        """A task of another replica could not be taken up."""
+        self.taken_over(task, "lost")
 
     def asked(self, task: Task, method: str) -> None:
         """The upstream wants something of the client."""
@@ -116,6 +131,11 @@ class Witness:
             reason=reason,
         )
 
+    def crowded(self, new: NewTask) -> None:
+        """A task was not made: too many wait for a turn."""
+        self._metrics.turns_refused.labels(new.key.scope.upstream, new.pattern).inc()
+        self.refused(new.key.scope, new.session, new.key.task_id, "max_queued")
+
     def lookup_failed(self, upstream: str) -> None:
         """Somebody asked for a task that is not there, or not theirs."""
         self._metrics.lookups_failed.labels(upstream).inc()
@@ -131,6 +151,12 @@ class Witness:
     def limit_hit(self, limit: str) -> None:
         """A bound was met."""
         self._metrics.limits_hit.labels(limit).inc()
+
+    def turns(self, line: Line, held: int, waiting: int) -> None:
+        """The turns of a rule have changed on this replica."""
+        gauge = self._metrics.turns_now
+        gauge.labels(line.upstream, line.pattern, "held").set(held)
+        gauge.labels(line.upstream, line.pattern, "waiting").set(waiting)
 
     def called(self, task: Task, label: FinishedLabel, seconds: float) -> None:
         """An upstream call for a task is over."""

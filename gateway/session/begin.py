@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.crossing.port import Caller
 from gateway.dialects.port import Ask, Dialect
 from gateway.protocol.codes import INTERNAL_ERROR, LIMIT_REACHED
 from gateway.protocol.envelope import dump, refusal_response
@@ -18,6 +19,7 @@ from gateway.service.running import Running
 from gateway.service.service import TaskService
 from gateway.service.turns import Crowded
 from gateway.session.book import session_unknown
+from gateway.session.courses import Courses
 from gateway.session.exchange import Outbound, Stream, json_answer
 from gateway.session.names import Names
 from gateway.session.own import OwnTasks
@@ -44,7 +46,7 @@ class TaskLimits(msgspec.Struct, frozen=True):
 class Making(msgspec.Struct, frozen=True):
     """What a task of the stateless era is made of: a message to be sent, or a call on its way.
 
-    `askable` are the methods of server requests that its client can answer.
+    `askable` are the methods of server requests that its client can answer, `caller` is that client.
     With `hidden` it is one that nobody is told of: a plain call that waits for its client. It is
     given up where a question is not answered within `answer_within` milliseconds.
     """
@@ -55,6 +57,7 @@ class Making(msgspec.Struct, frozen=True):
     early: Early | None = None
     hidden: bool = False
     answer_within: int | None = None
+    caller: Caller | None = None
 
 
 class Beginning:
@@ -68,6 +71,7 @@ class Beginning:
         self._names = names
         self._own = own
         self._limits = limits
+        self.courses: Courses | None = None
 
     async def begin(self, visit: Visit, dialect: Dialect) -> Outbound:
         """Make a task of a request of the handshake era; raise `Refusal` where it cannot be one.
@@ -88,6 +92,8 @@ class Beginning:
         if channel is None:
             raise session_unknown()
         order = self._order(visit, dialect, TaskKey(scope, task_id), ask, channel)
+        if self.courses is not None:
+            self.courses.furnish(order, visit)
         only_final = not visit.inbound.accepts_events
         try:
             running = await self._service.begin(order, only_final=only_final)
@@ -121,6 +127,8 @@ class Beginning:
             order.new = _hide(order.new)
         if self._names.belongs_to_nobody(scope):
             order.bounds = self.anonymous
+        if self.courses is not None and making.caller is not None:
+            self.courses.furnish(order, visit, making.caller)
         running = await self._service.begin(order)
         return begun_or_refused(running, visit.policy, dialect, task_id)
 

@@ -12,7 +12,7 @@ from gateway.aio.clock import Clock
 from gateway.bridge.inputs import answers_in, input_required, url_elicitations
 from gateway.bridge.requests import to_handshake
 from gateway.bridge.results import error_to_stateless, notification_for
-from gateway.protocol.codes import INTERNAL_ERROR, MISSING_CAPABILITY
+from gateway.protocol.codes import INTERNAL_ERROR, LIMIT_REACHED, MISSING_CAPABILITY
 from gateway.protocol.envelope import (
     dump,
     error_response,
@@ -113,7 +113,7 @@ class Bridged:
                 return await self._passed(asked)
             if not may:
                 return await forward(asked.visit)
-        at_once = policy.mode == "required" or policy.max_concurrent is not None or not policy.inline_within
+        at_once = policy.mode == "required" or policy.takes_turns or not policy.inline_within
         if may and at_once and not held:
             made = await self._task_at_once(asked)
             if made is not None:
@@ -201,13 +201,20 @@ class Bridged:
         return crossing.channel(asked.caller, drive=support == "required" or native)
 
     async def _task_at_once(self, asked: Asked) -> bytes | None:
-        """Make a task before anything is sent; `None` where it cannot be one and need not be."""
+        """Make a task before anything is sent; `None` where it cannot be one and need not be.
+
+        Where calls take turns, one that meets a limit is refused: it would call out of turn.
+        """
         message = to_handshake(asked.visit.request.raw)
         channel = await self._channel(asked)
         try:
-            running = await self._held.make(asked.visit, Making(channel, message, asked.askable))
+            running = await self._held.make(
+                asked.visit, Making(channel, message, asked.askable, caller=asked.caller)
+            )
         except (StoreAway, Refusal) as wrong:
-            if asked.visit.policy.mode != "required":
+            policy = asked.visit.policy
+            limited = isinstance(wrong, Refusal) and wrong.code == LIMIT_REACHED
+            if policy.mode != "required" and not (limited and policy.takes_turns):
                 return None
             if isinstance(wrong, StoreAway):
                 raise store_away("this call must be a task") from wrong
@@ -288,7 +295,7 @@ class Bridged:
         """Make a task of a call that takes its time; `None` where it cannot be one and goes on as it is."""
         asked, early = talk.asked, talk.early
         try:
-            making = Making(early.channel, early.message, asked.askable, early)
+            making = Making(early.channel, early.message, asked.askable, early, caller=asked.caller)
             running = await self._held.make(asked.visit, making)
         except (StoreAway, Refusal):
             return None

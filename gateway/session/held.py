@@ -71,7 +71,9 @@ class HeldCalls:
         for more in coming:
             early.put_back(more)
         within = asked.visit.served.answer_within
-        making = Making(early.channel, early.message, asked.askable, early, not promised, within)
+        making = Making(
+            early.channel, early.message, asked.askable, early, not promised, within, caller=asked.caller
+        )
         try:
             running = await self.make(asked.visit, making)
         except GatewayError:

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Final
 
 from gateway.protocol import sse
-from gateway.protocol.codes import UPSTREAM_UNAVAILABLE
+from gateway.protocol.codes import LIMIT_REACHED, UPSTREAM_UNAVAILABLE
 from gateway.protocol.envelope import Envelope, peek, refusal_response
 from gateway.protocol.errors import Refusal, UpstreamLost
 from gateway.protocol.headers import EVENT_STREAM, JSON, SESSION, Headers, to_client
@@ -21,6 +21,7 @@ from gateway.upstream.port import Link, Reply
 
 _log: Final = logging.getLogger("gateway.session")
 _CREDENTIALS: Final = (401, 403)
+_BUSY_SECONDS: Final = 1
 
 
 async def pass_on(visit: Visit) -> Outbound:
@@ -117,6 +118,10 @@ def unavailable(lost: UpstreamLost) -> Refusal:
     One that wants other credentials is heard: the client is who has them.
     """
     _log.info("upstream unavailable: %s", lost.tell())
+    if lost.busy is not None:
+        data = {"limit": "max_connections", "max": lost.busy, "retryAfter": _BUSY_SECONDS}
+        words = f"Limit reached: max_connections ({lost.busy}); try again later"
+        return Refusal(LIMIT_REACHED, words, data, status=503, retry_after=_BUSY_SECONDS)
     status = lost.status if lost.status in _CREDENTIALS else None
     words = f"Upstream unavailable: {lost}"
     refusal = Refusal(UPSTREAM_UNAVAILABLE, words, status=status)

@@ -135,4 +135,6 @@ async def find_channel(visit: Visit) -> Channel | None:
     if http is None:
         return None
     upstream_id = session.upstream_id if session is not None else None
+    if upstream_id is not None and http.is_gone(upstream_id):
+        return None
     return http.channel(upstream_id, to_upstream(visit.inbound.headers))

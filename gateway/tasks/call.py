@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from gateway.protocol.canonical import items
-from gateway.protocol.envelope import Envelope, dump, members, peek, text_of, value
+from gateway.protocol.envelope import Envelope, dump, members, meta_of, peek, text_of, value
 from gateway.protocol.errors import Refusal
 from gateway.protocol.splice import Parts, put_together, set_member, take_apart
 from gateway.tasks.model import Outcome, TaskKey
@@ -118,12 +118,10 @@ def stopped() -> Outcome:
     return Outcome(status="failed", error="Outcome unknown: the gateway stopped before the task ended")
 
 
-def orphaned() -> Outcome:
-    """Return the end of a task whose replica died."""
-    return Outcome(
-        status="failed",
-        error="Outcome unknown: the gateway replica that ran this task was lost before it ended",
-    )
+def orphaned(why: str = "") -> Outcome:
+    """Return the end of a task whose replica died, with `why` no other could take it up."""
+    words = "Outcome unknown: the gateway replica that ran this task was lost before it ended"
+    return Outcome(status="failed", error=f"{words}, and {why[:_MAX_WORDS]}" if why else words)
 
 
 def progress_text(params: bytes | None) -> str | None:
@@ -200,9 +198,15 @@ def upstream_request(message: bytes, ident: str, *, own_token: bool = False) -> 
     return put_together(parts), wanted
 
 
-def cancel_message(ident: str, reason: str) -> bytes:
-    """Return `notifications/cancelled` for a request of the gateway's own."""
-    params = dump({"requestId": ident, "reason": reason})
+def wants_progress(message: bytes) -> bool:
+    """Tell whether a request asks for progress itself."""
+    return b"progressToken" in message and "progressToken" in meta_of(peek(message).params)
+
+
+def cancel_message(ident: str | bytes, reason: str) -> bytes:
+    """Return `notifications/cancelled` for a request of the gateway's own; bytes are an id as raw JSON."""
+    known = ident if isinstance(ident, bytes) else dump(ident)
+    params = b'{"requestId":%b,"reason":%b}' % (known, dump(reason))
     return b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":%b}' % params
 
 

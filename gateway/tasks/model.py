@@ -124,7 +124,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a task before the store has seen it; units as in `Task`."""
+    """What is known of a task before the store has seen it; units as in `Task`.
+
+    `course` is what another replica needs to take the call up, empty where none can, and `request` the
+    request itself, to be sent by another; both are opaque here and gone when the task ends. The
+    request is gone when the call starts, unless it is `request_kept` to be sent again.
+    """
 
     key: TaskKey
     dialect: DialectName
@@ -138,6 +143,9 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     poll_interval: int | None
     timeout: int
     first_status: Status
+    course: bytes = b""
+    request: bytes = b""
+    request_kept: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The rule that holds for one tool or method; durations in milliseconds.
 
     `pattern` is the rule's pattern as written (or `"default"`): a metric label of bounded number.
-    `keep_alive_max` of `None` is without end; `max_concurrent` of `None` is without limit.
+    `keep_alive_max` of `None` is without end; `max_concurrent` and `max_concurrent_per_scope` of `None` are
+    without limit. `max_queued` bounds the calls that wait for a turn.
     `refuse_plain` refuses a call without task metadata where the mode is `required`. Where the choice
     is the gateway's, a call that ends within `inline_within` is answered at once. `words` is text for
     the model while the task runs.
@@ -29,10 +30,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     poll_interval: int = 2_000
     timeout: int = 7_200_000
     max_concurrent: int | None = None
+    max_concurrent_per_scope: int | None = None
+    max_queued: int = 1_000
     on_loss: Literal["fail", "retry"] = "fail"
     refuse_plain: bool = False
     inline_within: int = 2_000
     words: str | None = None
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether not all calls may run at the same time."""
+        return self.max_concurrent is not None or self.max_concurrent_per_scope is not None
 
 
 class PolicyBook(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ stream whose events have ids is resumed by a GET with `Last-Event-ID`.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Final, Protocol
 
@@ -18,6 +18,7 @@ from gateway.protocol.headers import CHALLENGE, EVENT_STREAM, JSON, LAST_EVENT_I
 from gateway.upstream.answer import Answer
 from gateway.upstream.events import Reader
 from gateway.upstream.ids import key, messages
+from gateway.upstream.port import Placed
 
 _log = logging.getLogger("gateway.upstream")
 
@@ -38,7 +39,7 @@ class Requester(Protocol):
 
 
 class HttpChannel:
-    """A `Channel` (see the port) over HTTP. `max_answer` bounds one message in bytes.
+    """A `Channel` that is `Resumable` (see the port) over HTTP. `max_answer` bounds one message in bytes.
 
     `status` is that of the answer to the last request that was exchanged.
     """
@@ -52,6 +53,14 @@ class HttpChannel:
         self._clock = clock
         self._max_answer = max_answer
         self.status: int | None = None
+        self.on_place: Callable[[str], None] | None = None
+        self.on_gone: Callable[[str], None] | None = None
+        """Hears the id of the session when the upstream turns out to know it no longer."""
+
+    @property
+    def session_id(self) -> str | None:
+        """The upstream's session id."""
+        return self._session
 
     def __repr__(self) -> str:
         return f"<HttpChannel {'with' if self._session else 'without'} session>"
@@ -66,7 +75,8 @@ class HttpChannel:
         self.status = answer.status
         try:
             if _is_stream(answer):
-                async with aclosing(self._stream(answer, request, headers)) as stream:
+                reader = Reader(self._clock, self._max_answer)
+                async with aclosing(self._stream(answer, key(request.id), headers, reader)) as stream:
                     async for raw in stream:
                         yield raw
             else:
@@ -74,6 +84,14 @@ class HttpChannel:
                     yield raw
         finally:
             await answer.close()
+
+    async def resume(self, ident: bytes, place: str, headers: Headers) -> AsyncGenerator[bytes, None]:
+        """Yield what came after an event of a request's exchange, the response last; see the port."""
+        reader = Reader(self._clock, self._max_answer, place)
+        answer = await self._resumed(reader, headers)
+        async with aclosing(self._stream(answer, key(ident), headers, reader)) as stream:
+            async for raw in stream:
+                yield raw
 
     async def send(self, message: bytes, headers: Headers) -> None:
         """Send a notification or a response; raise `UpstreamLost` where it is not accepted."""
@@ -97,7 +115,7 @@ class HttpChannel:
         """Return the messages of an answer that is no stream."""
         ok = 200 <= answer.status < 300
         if answer.status == 404 and self._session is not None:
-            raise UpstreamLost(UNKNOWN_SESSION, status=404)
+            raise self._unknown(self._session)
         if not ok and 300 <= answer.status < 400:
             raise self._refused(answer)
         try:
@@ -120,19 +138,23 @@ class HttpChannel:
         raise UpstreamLost(_wrong_answer(answer, body, found, strange))
 
     async def _stream(
-        self, answer: Answer, request: Envelope, headers: Headers
+        self, answer: Answer, wanted: bytes | None, headers: Headers, reader: Reader
     ) -> AsyncGenerator[bytes, None]:
         """Yield the messages of an event stream and of those that continue it, the response last."""
-        reader = Reader(self._clock, self._max_answer)
-        wanted = key(request.id)
-        current = answer
+        current, silent = answer, True
         try:
             while True:
                 async with aclosing(reader.read(current)) as events:
-                    async for data in events:
-                        for one in messages(data)[0]:
+                    async for event in events:
+                        found = messages(event.data)[0] if event.data else []
+                        # Behind a message a place without one is not told of: who reads may be behind it.
+                        if not found and silent and self.on_place is not None and reader.place:
+                            self.on_place(reader.place)
+                        for one in found:
+                            silent = False
                             if one.kind != "response":
-                                yield one.raw
+                                last = one is found[-1] and reader.place
+                                yield Placed(one.raw, reader.place) if last else one.raw
                             elif key(one.id) == wanted:
                                 current.let_go(_LINGER)
                                 yield one.raw
@@ -140,9 +162,17 @@ class HttpChannel:
                             else:
                                 _log.debug("a response with another id was ignored")
                 current.abandon()
-                current = await reader.resume(self._http, self._resuming(headers))
+                current = await self._resumed(reader, headers)
         finally:
             await current.close()
+
+    async def _resumed(self, reader: Reader, headers: Headers) -> Answer:
+        try:
+            return await reader.resume(self._http, self._resuming(headers))
+        except UpstreamLost as lost:
+            if lost.status == 404 and self._session is not None:
+                raise self._unknown(self._session) from lost
+            raise
 
     def _given(self, headers: Headers) -> Headers:
         kept = [(name, content) for name, content in headers if name.lower() not in _OWN]
@@ -157,10 +187,15 @@ class HttpChannel:
     def _resuming(self, headers: Headers) -> Headers:
         return [*self._given(self._headers or headers), ("accept", EVENT_STREAM)]
 
+    def _unknown(self, session: str) -> UpstreamLost:
+        if self.on_gone is not None:
+            self.on_gone(session)
+        return UpstreamLost(UNKNOWN_SESSION, status=404)
+
     def _refused(self, answer: Answer) -> UpstreamLost:
         status = answer.status
         if status == 404 and self._session is not None:
-            return UpstreamLost(UNKNOWN_SESSION, status=status)
+            return self._unknown(self._session)
         if status in _CREDENTIALS:
             words = f"the upstream refused the credentials ({status})"
             return UpstreamLost(words, status=status, challenge=answer.header(CHALLENGE))

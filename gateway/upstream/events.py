@@ -19,6 +19,8 @@ _RETRY: Final = 1.0
 _RETRY_MAX: Final = 30.0
 # A stream that was held open so long was no failure, even if nothing came on it.
 _HELD: Final = 5.0
+_BUSY: Final = 409
+_POLL_MAX: Final = 5.0
 NO_RESUME: Final = "the stream was cut and the upstream cannot resume it"
 
 
@@ -33,13 +35,17 @@ class Requester(Protocol):
 class Reader:
     """Reads the streams that make up one answer; knows the last event id, the delay, the failures.
 
-    `limit` bounds one event in bytes.
+    `limit` bounds one event in bytes. With a `place` it goes on behind that event: it then asks as long as
+    the upstream has nothing new, as clients do whose upstream closes each stream (2025-11-25, polling).
     """
 
-    def __init__(self, clock: Clock, limit: int) -> None:
+    def __init__(self, clock: Clock, limit: int, place: str | None = None) -> None:
         self._clock = clock
         self._limit = limit
-        self._last: str | None = None
+        self._last = place
+        # Who takes up a call of another finds that one's connection open, maybe: that is no failure.
+        self._patient = place is not None
+        self._begun = False
         self._retry = _RETRY
         self._fruitless = 0
         self._why = ""
@@ -47,8 +53,13 @@ class Reader:
     def __repr__(self) -> str:
         return f"<Reader last event {self._last!r}, {self._fruitless} fruitless>"
 
-    async def read(self, answer: Answer) -> AsyncGenerator[bytes, None]:
-        """Yield the data of each message until the stream ends or breaks."""
+    @property
+    def place(self) -> str:
+        """The id of the last event that was numbered, empty without one."""
+        return self._last or ""
+
+    async def read(self, answer: Answer) -> AsyncGenerator[Event, None]:
+        """Yield each event until the stream ends or breaks; those that are no message have no data."""
         parser = Parser(self._limit)
         began = self._clock.monotonic()
         fruitful = False
@@ -62,8 +73,11 @@ class Reader:
                     if event.name == "error":
                         raise UpstreamLost("the upstream reported an error on the stream")
                     if event.name == "message" and event.data.strip():
-                        yield event.data
+                        yield event
+                    elif event.id:
+                        yield Event(b"", id=event.id)
             self._why = "the upstream ended the stream before the response"
+            fruitful = fruitful or self._patient
         except ValueError:
             raise UpstreamLost(f"the upstream sent an event of more than {self._limit} bytes") from None
         except UpstreamLost as lost:
@@ -84,7 +98,9 @@ class Reader:
                 raise UpstreamLost(self._why)
             if self._fruitless >= _TRIES:
                 raise UpstreamLost(f"{self._why}, and {_TRIES} attempts to resume it gave nothing")
-            await self._clock.sleep(self._delay())
+            if self._begun or not self._patient:
+                await self._clock.sleep(self._delay())
+            self._begun = True
             try:
                 answer = await http.forward("GET", [*headers, (LAST_EVENT_ID, self._last)], None)
             except UpstreamLost as lost:
@@ -96,6 +112,9 @@ class Reader:
                 _log.debug("resumed a stream")
                 return answer
             answer.abandon()
+            if answer.status == _BUSY and self._patient:
+                self._retry = min(_POLL_MAX, 2 * self._retry)
+                continue
             if answer.status not in (429, 500, 502, 503, 504):
                 raise UpstreamLost(NO_RESUME, status=answer.status)
             self._why = f"the stream was cut and the upstream answered {answer.status} to resuming it"

@@ -18,6 +18,7 @@ from gateway.upstream.url import parse
 
 _FRAMING: Final = HOP_BY_HOP | {"host", "content-length", "accept-encoding", "expect"}
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+_GONE_KEPT: Final = 10_000
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
@@ -35,6 +36,7 @@ class Http:
             connect_timeout=options.connect_timeout,
             max_connections=options.max_connections,
         )
+        self._gone: dict[str, None] = {}
         own = {name.lower(): content for name, content in options.headers.items()}
         for name, content in own.items():
             if not _is_token(name) or _breaks(content) or name in _FRAMING:
@@ -79,7 +81,18 @@ class Http:
 
     def channel(self, session_id: str | None, headers: Headers) -> HttpChannel:
         """Return the channel of an existing upstream session."""
-        return HttpChannel(self, session_id, headers, clock=self._clock, max_answer=self._max_answer)
+        made = HttpChannel(self, session_id, headers, clock=self._clock, max_answer=self._max_answer)
+        made.on_gone = self._note_gone
+        return made
+
+    def is_gone(self, session_id: str) -> bool:
+        """Tell whether the upstream has said that it no longer knows a session."""
+        return session_id in self._gone
+
+    def _note_gone(self, session_id: str) -> None:
+        self._gone[session_id] = None
+        if len(self._gone) > _GONE_KEPT:
+            del self._gone[next(iter(self._gone))]
 
     async def close(self) -> None:
         """Close all connections."""

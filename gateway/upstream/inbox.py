@@ -135,6 +135,13 @@ class Loose:
                 _log.warning("link %s: nobody listens, %d messages dropped", self._tag, self.dropped)
         self._wake()
 
+    def drain(self) -> list[bytes]:
+        """Take all that waits away."""
+        waiting = list(self._queue)
+        self._queue.clear()
+        self._size = 0
+        return waiting
+
     def enter(self) -> object:
         """Begin to listen; the older listener ends."""
         self._wake()

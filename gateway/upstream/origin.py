@@ -16,10 +16,14 @@ from gateway.upstream.url import Url
 # Node and uvicorn close idle connections after 5 s without announcing it: a POST must not race that.
 _IDLE_UNANNOUNCED: Final = 4.0
 _IDLE_MAX: Final = 30.0
+_WAITING_LEAST: Final = 100
 
 
 class Origin:
-    """A pool of connections of at most `max_connections`; `connect_timeout` in seconds."""
+    """A pool of connections of at most `max_connections`; `connect_timeout` in seconds.
+
+    As many may wait for one, or a hundred; whoever comes then is refused at once.
+    """
 
     def __init__(
         self, url: Url, context: ssl.SSLContext | None, *, connect_timeout: float, max_connections: int
@@ -60,7 +64,8 @@ class Origin:
     async def open(self) -> Connection:
         """Return a new connection, or one that becomes free while waiting for room.
 
-        Raises `UpstreamLost` (not sent) when it cannot be had within the connect time-out.
+        Raises `UpstreamLost` (not sent) when it cannot be had within the connect time-out, and at once
+        when as many wait already as may.
         """
         if self._closed:
             raise UpstreamLost("the gateway is stopping", sent=False)
@@ -88,6 +93,8 @@ class Origin:
             connection.drop()
 
     async def _queue(self) -> Connection | None:
+        if len(self._waiting) >= max(self._max, _WAITING_LEAST):
+            raise self._busy(f"and {len(self._waiting)} requests wait")
         turn: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
@@ -95,11 +102,14 @@ class Origin:
                 return await turn
         except TimeoutError:
             self._return_turn(turn)
-            words = f"all {self._max} connections to the upstream are busy"
-            raise UpstreamLost(words, sent=False, where=self._url.where) from None
+            raise self._busy(f"and none became free within {self._timeout:g} s") from None
         except BaseException:
             self._return_turn(turn)
             raise
+
+    def _busy(self, how: str) -> UpstreamLost:
+        words = f"all {self._max} connections to the upstream are busy, {how}"
+        return UpstreamLost(words, sent=False, where=self._url.where, busy=self._max)
 
     def _return_turn(self, turn: asyncio.Future[Connection | None]) -> None:
         if turn.done() and not turn.cancelled():

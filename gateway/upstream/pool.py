@@ -20,6 +20,7 @@ from gateway.upstream.link import MessageLink
 _log = logging.getLogger("gateway.upstream")
 
 _END_MAX: Final = 60.0
+_FULL_SECONDS: Final = 30
 _INITIALIZED: Final = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
 
 Starter = Callable[[str, Headers], Awaitable[MessageLink]]
@@ -121,7 +122,8 @@ class LinkPool:
             raise UpstreamLost("the gateway is stopping", sent=False)
         if len(self._links) + len(self._opening) >= self._max:
             words = f"Limit reached: links ({self._max} sessions with this upstream are open)"
-            raise Refusal(LIMIT_REACHED, words, {"limit": "links", "max": self._max}, status=503)
+            data = {"limit": "links", "max": self._max, "retryAfter": _FULL_SECONDS}
+            raise Refusal(LIMIT_REACHED, words, data, status=503, retry_after=_FULL_SECONDS)
         place = object()
         self._opening.add(place)
         try:
@@ -165,7 +167,8 @@ class LinkPool:
             if peek(answer).error is not None:
                 await link.close()
                 return UpstreamLost("the upstream refused to be initialized again")
-            await link.send(_INITIALIZED, headers)
+            if peek(initialize).method == "initialize":
+                await link.send(_INITIALIZED, headers)
         except GatewayError as wrong:
             return wrong
         _log.info("link %s was revived", tag)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from tests.bench.load import Kind
-from tests.bench.process import ROOT, Child, free_port, start_module
+from tests.bench.process import ROOT, Child, Family, free_port, start_module
 from tests.bench.wire import Target, WrongAnswer
 from tests.tools import find
 
@@ -24,13 +24,17 @@ UNREACHED: Final = "100000000/minute"
 
 
 class Contender(msgspec.Struct):
-    """One way to the tools; `children` are the processes under test, the first the one that listens."""
+    """One way to the tools; `children` are the processes under test, the first the one that listens.
+
+    `admin` is the port of its `/readyz`, where it has one.
+    """
 
     name: str
     target: Target
     children: list[Child]
     task_kind: Kind = "task_a"
     call_kind: Kind = "calls"
+    admin: int = 0
 
     def cpu(self) -> float:
         """Return the CPU seconds of the processes under test."""
@@ -100,16 +104,17 @@ def gateway_config(port: int, admin: int, upstream: Target, store: str) -> dict[
     }
 
 
-async def start_gateway(upstream: Target, store: str) -> Contender:
-    """Start the gateway; raise `Unavailable` where it does not get ready."""
+async def start_gateway(upstream: Target, store: str, workers: int = 1) -> Contender:
+    """Start the gateway of so many processes; raise `Unavailable` where it does not get ready."""
     port, admin = free_port(), free_port()
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         config = Path(folder) / "gateway.yaml"
         # JSON is YAML too.
         config.write_bytes(msgspec.json.encode(gateway_config(port, admin, upstream, store)))
-        child = await Child.start("gateway", [sys.executable, "-m", "gateway", "serve", "-c", str(config)])
+        command = [sys.executable, "-m", "gateway", "serve", "-c", str(config), "--workers", str(workers)]
+        child = await (Child if workers == 1 else Family).start("gateway", command)
         await _ready(child, f"http://127.0.0.1:{admin}/readyz")
-    return Contender("gateway", Target(port, "/bench/mcp"), [child])
+    return Contender("gateway", Target(port, "/bench/mcp"), [child], admin=admin)
 
 
 async def start_fastmcp4(redis_url: str, concurrency: int = 32, check_ms: int = 5) -> Contender:

@@ -109,14 +109,15 @@ class Cycle:
 class CycleA(Cycle):
     """SEP-1686: the call with task metadata, its stream read to the end, tasks/get, tasks/result."""
 
-    def __init__(self, session: Session, tool: str, pause: float) -> None:
+    def __init__(self, session: Session, tool: str, pause: float, keep_ms: int = 60_000) -> None:
         super().__init__(session.connection, tool, pause)
         self._head = session.head()
+        self._keep_ms = keep_ms
         self._task = ""
 
     def _create(self) -> None:
         self._task = str(uuid.uuid4())
-        meta = {"modelcontextprotocol.io/task": {"taskId": self._task, "keepAlive": 60_000}}
+        meta = {"modelcontextprotocol.io/task": {"taskId": self._task, "keepAlive": self._keep_ms}}
         params = {"name": self._tool, "arguments": {}, "_meta": meta}
         self._send(self._head, "tools/call", params, self._called)
 
@@ -236,3 +237,19 @@ class CycleC(Cycle):
         self._expect(task["status"] == "completed", "the task's status")
         self._check_result(task["result"])
         self._finish()
+
+
+class PollC(CycleC):
+    """SEP-2663: one task, then `tasks/get` of it again and again, which has its result each time."""
+
+    def _called(self, answer: Answer) -> None:
+        self._task = self._last(answer)["taskId"]
+        self._then(self._get, self._wait)
+
+    def _finish(self) -> None:
+        if self._round is None:
+            return
+        sent, heard = self._marks[-2:]
+        self._marks = []
+        if self._round.record(sent, heard, None):
+            self._then(self._get)

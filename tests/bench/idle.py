@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from tests.bench import payloads
 from tests.bench.calls import Session
@@ -18,7 +19,7 @@ class Listener:
         self.heard = b""
         self._stream = self.session.connection
         self._open: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._nudged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._nudged: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
     async def open(self, shared: Connection) -> None:
         """Shake hands, open the stream, and return when its head is in."""
@@ -31,10 +32,10 @@ class Listener:
         async with asyncio.timeout(30):
             await self._open
 
-    async def expect_nudge(self) -> None:
-        """Return when the upstream's notification came down this stream."""
+    async def expect_nudge(self) -> float:
+        """Return when the upstream's notification came down this stream (`time.perf_counter`)."""
         async with asyncio.timeout(30):
-            await self._nudged
+            return await self._nudged
 
     def begin(self, current: Round) -> None:
         raise NotImplementedError
@@ -51,7 +52,7 @@ class Listener:
         self.heard += part
         nudged = any(same_json(message, payloads.NUDGE) for message in messages_of(self.heard))
         if nudged and not self._nudged.done():
-            self._nudged.set_result(None)
+            self._nudged.set_result(time.perf_counter())
 
     def _ended(self, answer: Answer) -> None:
         self._fail(WrongAnswer(f"a GET stream ended: {answer}"))

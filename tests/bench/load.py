@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import time
 from typing import Literal, cast
 
 import msgspec
@@ -16,21 +17,23 @@ import uvloop
 
 from tests.bench.bridged_calls import ASKABLE, BridgedCaller, StatelessSession
 from tests.bench.calls import Caller, Session
-from tests.bench.cycles import CycleA, CycleB, CycleC
+from tests.bench.cycles import CycleA, CycleB, CycleC, PollC
 from tests.bench.idle import Listener, open_many
-from tests.bench.rounds import Client, Measured, Round
+from tests.bench.rounds import Client, Measured, Round, quantile
 from tests.bench.waiters import Crowd
 from tests.bench.wakes import Wake
 from tests.bench.wire import Connection, Target
 
-Kind = Literal["calls", "bridged", "askable", "task_a", "task_b", "task_c", "wake", "waiters", "idle"]
+Kind = Literal[
+    "calls", "bridged", "askable", "task_a", "task_b", "task_c", "poll", "wake", "waiters", "idle"
+]
 
 
 class Order(msgspec.Struct):
     """What to do; `pause`, `warm` and `seconds` in seconds, `most` bounds a run's exchanges.
 
     A run has two answers: one when it begins to count, one when it has counted. `beside` is the replica
-    at which results of `tasks` are waited for.
+    at which results of `tasks` are waited for; `keep_ms` is the keep-alive of tasks of dialect A.
     """
 
     do: Literal["open", "run", "nudge", "release", "close"]
@@ -44,6 +47,7 @@ class Order(msgspec.Struct):
     most: int | None = None
     beside: Target | None = None
     tasks: int = 1
+    keep_ms: int = 60_000
 
 
 class Done(msgspec.Struct):
@@ -68,7 +72,7 @@ class Load:
         if order.do == "open":
             await self._open(order)
         elif order.do == "nudge":
-            await self._nudge()
+            return Done(await self._nudge())
         elif order.do == "release":
             return Done(None if self._crowd is None else await self._crowd.release())
         elif order.do == "close":
@@ -105,19 +109,21 @@ class Load:
         for _ in range(order.clients):
             self._clients.append(await _client(order))
 
-    async def _nudge(self) -> None:
+    async def _nudge(self) -> Measured:
         connection = Connection(self._target)
         await connection.open()
         body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"nudge","arguments":{}}}'
+        begin = time.perf_counter()
         await connection.ask(self._listeners[0].session.head(), body)
-        for listener in self._listeners:
-            await listener.expect_nudge()
+        times = [await listener.expect_nudge() - begin for listener in self._listeners]
         connection.close()
+        return Measured(len(times), max(times), quantile(times, 0.5), quantile(times, 0.99))
 
 
 async def _client(order: Order) -> Client:
-    if order.kind == "task_c":
-        cycle = CycleC(order.target, order.tool, order.pause)
+    if order.kind in ("task_c", "poll"):
+        make = CycleC if order.kind == "task_c" else PollC
+        cycle = make(order.target, order.tool, order.pause)
         await cycle.open()
         return cycle
     if order.kind in ("bridged", "askable"):
@@ -131,7 +137,7 @@ async def _client(order: Order) -> Client:
         await wake.open()
         return wake
     if order.kind == "task_a":
-        return CycleA(session, order.tool, order.pause)
+        return CycleA(session, order.tool, order.pause, order.keep_ms)
     if order.kind == "task_b":
         return CycleB(session, order.tool, order.pause)
     return Caller(session, order.tool)

@@ -32,6 +32,7 @@ def _result(text: str) -> bytes:
 
 TEXTS: Final[dict[str, str]] = {
     "small": _text(120),
+    "kb1": _text(850),  # 1 kB as JSON
     "kb100": _text(100_000),
     "mb1": _text(1_000_000),
     "sse": _text(120),

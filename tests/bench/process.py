@@ -65,14 +65,11 @@ class Child:
         The same sum as utime + stime of /proc/PID/stat, in nanoseconds instead of ticks of 10 ms:
         the clock of another process, as clock_getcpuclockid(3) names it.
         """
-        return time.clock_gettime((~self.pid << 3) | 2)
+        return _cpu(self.pid)
 
     def rss(self) -> int:
         """Return the resident bytes (VmRSS)."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) * 1024
-        raise WrongAnswer(f"{self} is gone: {self.log()}")
+        return _rss(self.pid)
 
     def uses_uvloop(self) -> bool:
         """Tell whether the process has loaded uvloop."""
@@ -137,6 +134,36 @@ class Child:
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
+
+
+class Family(Child):
+    """A process that has started others, which are counted with it."""
+
+    def cpu(self) -> float:
+        """Return the CPU seconds of all that live."""
+        return sum(_cpu(pid) for pid in self._pids())
+
+    def rss(self) -> int:
+        """Return the resident bytes of all that live; what they share counts in each."""
+        return sum(_rss(pid) for pid in self._pids())
+
+    def _pids(self) -> list[int]:
+        found = [self.pid]
+        for pid in found:
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                found += map(int, (thread / "children").read_text().split())
+        return found
+
+
+def _cpu(pid: int) -> float:
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+def _rss(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise WrongAnswer(f"process {pid} is gone")
 
 
 async def start_module(name: str, *words: str) -> Child:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from typing import Final, cast
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Final, cast
 
 import msgspec
+from redis.asyncio import Redis
 
 from tests.bench.process import Child, free_port
 from tests.bench.wire import WrongAnswer
@@ -60,6 +63,53 @@ async def start_redis(command: str) -> tuple[Child, int]:
     words_left = child.log()
     await child.close()
     raise WrongAnswer(f"Redis did not get ready: {words_left}")
+
+
+class Server:
+    """A Redis of the bench, and what it says of itself."""
+
+    def __init__(self, child: Child, port: int) -> None:
+        self.child = child
+        self.port = port
+        # redis-py leaves most of its methods' types open.
+        self.client: Any = Redis(host="127.0.0.1", port=port)
+
+    def url(self, database: int = 0) -> str:
+        """Return the URL of a database."""
+        return f"redis://127.0.0.1:{self.port}/{database}"
+
+    async def counters(self) -> dict[str, float]:
+        """Return the scripts that were called, and the kB that came and went, since it was started."""
+        stats = await self.client.info("stats")
+        commands = await self.client.info("commandstats")
+        return {
+            "scripts": float(commands.get("cmdstat_evalsha", {"calls": 0})["calls"]),
+            "redis_kb": (stats["total_net_input_bytes"] + stats["total_net_output_bytes"]) / 1e3,
+        }
+
+    async def used(self) -> int:
+        """Return the bytes that it has in use."""
+        found = await self.client.info("memory")
+        return int(found["used_memory"])
+
+    async def close(self) -> None:
+        """Close the connection that it was asked on."""
+        await self.client.aclose()
+
+
+@asynccontextmanager
+async def own_redis() -> AsyncGenerator[Server]:
+    """Start a Redis for one measurement; raise `WrongAnswer` where there is none."""
+    found = find_server()
+    if found is None:
+        raise WrongAnswer("there is no Redis server")
+    child, port = await start_redis(found)
+    server = Server(child, port)
+    try:
+        yield server
+    finally:
+        await server.close()
+        await child.close()
 
 
 class Burst(msgspec.Struct):

@@ -9,14 +9,15 @@ from typing import Protocol
 
 import msgspec
 
-from tests.bench.wire import WrongAnswer
+from tests.bench.wire import TRAFFIC, WrongAnswer
 
 
 class Measured(msgspec.Struct):
     """What a round measured; times in seconds.
 
     `first_*` is the time to a stream's first event, `polls` the status requests that came too early,
-    `marks` a paced cycle's moments on the clock that all processes share.
+    `marks` a paced cycle's moments on the clock that all processes share, `bytes` what the clients sent
+    and heard.
     """
 
     count: int = 0
@@ -27,6 +28,7 @@ class Measured(msgspec.Struct):
     first_p99: float = 0.0
     polls: int = 0
     load_cpu: float = 0.0
+    bytes: int = 0
     marks: list[list[float]] = []
 
 
@@ -79,11 +81,13 @@ class Round:
         """Count for so long, or until there were so many exchanges; raise `WrongAnswer` as `warm`."""
         self._most = most
         self._latencies, self._firsts, self.result = [], [], Measured()
+        moved = TRAFFIC.sent + TRAFFIC.heard
         cpu, start = time.process_time(), time.perf_counter()
         await self._pass(seconds)
         result = self.result
         self.result = Measured()
         result.elapsed, result.load_cpu = time.perf_counter() - start, time.process_time() - cpu
+        result.bytes = TRAFFIC.sent + TRAFFIC.heard - moved
         result.p50, result.p99 = quantile(self._latencies, 0.5), quantile(self._latencies, 0.99)
         result.first_p50, result.first_p99 = quantile(self._firsts, 0.5), quantile(self._firsts, 0.99)
         self._stop = True

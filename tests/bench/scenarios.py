@@ -16,6 +16,7 @@ from tests.bench.rounds import Measured
 from tests.bench.wire import WrongAnswer
 
 _Item = TypeVar("_Item")
+Peek = Callable[[], Awaitable[Figures]]
 
 WARM_SESSIONS: Final = 25
 SETTLE: Final = 1.0
@@ -55,6 +56,11 @@ class Pace(msgspec.Struct, frozen=True):
     warm: float
     sessions: int
     waiters: int
+    replicas: tuple[int, ...] = (1, 2, 4)
+    stored: int = 100_000
+    scopes: int = 1_000
+    streams: int = 5_000
+    kept: int = 2_000
 
 
 class Bench(msgspec.Struct):
@@ -83,18 +89,25 @@ async def measure_calls(
 
 
 async def timed(
-    bench: Bench, contender: Contender, opening: Order, aside: dict[str, Child] | None = None
+    bench: Bench,
+    contender: Contender,
+    opening: Order,
+    aside: dict[str, Child] | None = None,
+    peek: Peek | None = None,
 ) -> tuple[Figures, Measured]:
     """Open, warm up, and run one timed round; CPU is counted while the load counts.
 
-    The CPU of processes `aside` is counted too, each under its name.
+    The CPU of processes `aside` is counted too, each under its name, and how much what `peek` returns has
+    grown.
     """
     clocks = {"cpu": contender.cpu, **{name: child.cpu for name, child in (aside or {}).items()}}
     await bench.load.order(opening)
     await bench.load.order(Order("run", warm=bench.pace.warm, seconds=bench.pace.seconds))
+    seen = {} if peek is None else await peek()
     before = {name: clock() for name, clock in clocks.items()}
     done = await bench.load.answer()
     spent = {name: clock() - before[name] for name, clock in clocks.items()}
+    grown = {} if peek is None else {name: now - seen[name] for name, now in (await peek()).items()}
     await bench.load.order(Order("close"))
     if done.measured is None or done.measured.count == 0:
         raise WrongAnswer(f"{contender.name} finished nothing")
@@ -105,6 +118,7 @@ async def timed(
         "p99": measured.p99 * 1e3,
         **{name: seconds / measured.count * 1e3 for name, seconds in spent.items()},
         "load_cpu": measured.load_cpu / measured.count * 1e3,
+        **{name: value / measured.count for name, value in grown.items()},
     }, measured
 
 

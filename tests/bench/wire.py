@@ -17,6 +17,16 @@ class WrongAnswer(Exception):
     """A contender answered something else than it must: the run is worth nothing."""
 
 
+class Traffic(msgspec.Struct):
+    """Bytes of all connections of this process, heads and bodies."""
+
+    sent: int = 0
+    heard: int = 0
+
+
+TRAFFIC: Final = Traffic()
+
+
 class Target(msgspec.Struct, frozen=True):
     """Where a contender listens."""
 
@@ -97,6 +107,7 @@ class Connection(asyncio.Protocol):
             self._fail(WrongAnswer(f"connection closed in the middle of an answer: {exc!r}"))
 
     def data_received(self, data: bytes) -> None:
+        TRAFFIC.heard += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as wrong:
@@ -110,7 +121,9 @@ class Connection(asyncio.Protocol):
             self._fail(WrongAnswer("the connection was not kept alive between two requests"))
             return
         self._busy = True
-        self._transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
+        data = b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+        TRAFFIC.sent += len(data)
+        self._transport.write(data)
 
     async def ask(self, head: bytes, body: bytes = b"") -> Answer:
         """Send a request and wait for the whole answer; for what is not timed."""

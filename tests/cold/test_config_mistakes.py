@@ -250,11 +250,24 @@ def tasks(body: str) -> str:
         (
             f"{GOOD}\nstore: {{url: 'mysql://a'}}",
             "gateway.yaml:2: store.url: the store must be one of memory://, redis://, rediss://, "
-            "redis+sentinel://, unix://",
+            "redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://, unix://",
         ),
         (
             f"{GOOD}\nstore: {{url: 'redis://'}}",
-            "gateway.yaml:2: store.url: the host is missing; write it like redis://localhost:6379/0",
+            "gateway.yaml:2: store.url: the host is missing; write it like redis://localhost:6379",
+        ),
+        (
+            f"{GOOD}\nstore: {{url: 'redis+sentinel://:p@a:1,b:2'}}",
+            "gateway.yaml:2: store.url: the service is missing; "
+            "write it like redis+sentinel://localhost:26379/mymaster",
+        ),
+        (
+            f"{GOOD}\nstore: {{url: 'redis+cluster://a:1,b:x'}}",
+            "gateway.yaml:2: store.url: the URL is malformed; check its host and port",
+        ),
+        (
+            f"{GOOD}\nstore: {{url: 'redis+cluster://a:1,b:2/1'}}",
+            "gateway.yaml:2: store.url: a cluster has no databases; leave the path away",
         ),
         (
             f"{GOOD}\nsecret: short",
@@ -370,7 +383,7 @@ limits: {sessions: many}
         'gateway.yaml:1: listen.prot: there is no such option; did you mean "port"?',
         "gateway.yaml:1: admin.port: 9090 is also listen.port; give each a port of its own",
         "gateway.yaml:2: store.url: the store must be one of memory://, redis://, rediss://, "
-        "redis+sentinel://, unix://",
+        "redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://, unix://",
         'gateway.yaml:7: upstreams.a.tasks.timeout: "soon" is not a duration; write it like 500ms, '
         "2s, 1h or 7d",
         "gateway.yaml:8: upstreams.a.tasks.keep_alive.default: 2d is longer than the keep_alive.max, 1d",

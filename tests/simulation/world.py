@@ -18,6 +18,7 @@ from gateway.service.order import ServiceLimits
 from gateway.service.service import TaskService
 from gateway.service.witness import Witness
 from gateway.store.bus import RedisBus
+from gateway.store.clock import StoreClock
 from gateway.store.port import Bounds
 from gateway.store.redis import RedisStore
 from tests.simulation.loop import VirtualClock, VirtualLoop
@@ -72,7 +73,9 @@ class Replica:
         self.service = TaskService(name, self.store, self.bus, self.witness, self.clock, limits)
         self.service.hands_over = True
         self.service.rebuild = rebuild_over(self.channel)
-        self.leases = Leases(self.service, self.store, self.witness, self.clock, LEASE_MS)
+        self.leases = Leases(
+            self.service, self.store, self.witness, StoreClock(self.store.link, self.clock), LEASE_MS
+        )
         self.upstreams = world.upstreams
         self.paused = False
 

@@ -163,6 +163,41 @@ async def test_a_replica_that_does_not_let_clients_in_yet_is_not_ready(get: Get,
     assert json.loads(text)["serving"] is False
 
 
+async def test_I9_a_balancer_keeps_a_replica_whose_store_is_away(get: Get, world: World) -> None:
+    world.store = StoreAway("away")
+    status, _, text = await get("/readyz?exclude=store")
+    assert status == 200
+    assert "store" not in json.loads(text)
+    world.draining = True
+    assert (await get("/readyz?exclude=store"))[0] == 503
+
+
+async def test_a_balancer_keeps_a_replica_whose_upstreams_are_all_down(get: Get, world: World) -> None:
+    world.upstreams = {"a": "connection refused", "b": "connection refused"}
+    assert (await get("/readyz?exclude=upstreams"))[0] == 200
+
+
+async def test_what_a_balancer_excludes_is_not_waited_for(get: Get, world: World) -> None:
+    world.hang = True
+    status, _, text = await get("/readyz?exclude=store&exclude=upstreams")
+    assert (status, world.asked) == (200, 0)
+    assert json.loads(text) == {"ready": True, "draining": False, "serving": True}
+
+
+async def test_a_store_that_hangs_does_not_delay_who_asks_for_the_upstreams_only(
+    get: Get, world: World
+) -> None:
+    world.hang = True
+    status, _, text = await get("/readyz?exclude=store")
+    assert (status, world.asked) == (200, 0)
+    assert json.loads(text)["upstreams"] == {"a": "ok", "b": "ok"}
+
+
+async def test_I12_a_check_that_there_is_not_cannot_be_excluded(get: Get) -> None:
+    status, _, text = await get("/readyz?exclude=redis")
+    assert (status, text) == (400, "exclude knows store and upstreams, not redis\n")
+
+
 async def test_I10_answers_are_kept_for_a_second_and_asked_for_once(
     get: Get, world: World, clock: HandClock
 ) -> None:

@@ -15,9 +15,10 @@ from gateway.aio.clock import Clock, SystemClock
 from gateway.aio.spawn import Crew
 from gateway.crossing.driving import DrivingChannel
 from gateway.protocol.errors import UpstreamLost
+from gateway.protocol.headers import Headers
 from gateway.upstream.auto import build
 from gateway.upstream.options import CommandOptions, UrlOptions
-from gateway.upstream.port import Channel
+from gateway.upstream.port import Channel, Placed, place_of
 from tests.processes import Process
 from tests.tools import venv_python
 from tests.upstreams import everything_command, read_runs
@@ -353,3 +354,28 @@ async def test_I11_a_caller_that_left_can_still_cancel() -> None:
         assert not upstream.of("tasks/cancel")
         await made.send(cancelled(1), HEADERS)
         assert upstream.of("tasks/cancel")
+
+
+class Numbering:
+    """A channel whose messages come in numbered events."""
+
+    async def exchange(self, message: bytes, headers: Headers) -> AsyncGenerator[bytes, None]:
+        ident = json.loads(message)["id"]
+        note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": 1}}
+        yield Placed(json.dumps(note).encode(), "e1")
+        yield json.dumps({"jsonrpc": "2.0", "id": ident, "result": {"content": []}}).encode()
+
+    async def send(self, message: bytes, headers: Headers) -> None:
+        raise AssertionError(message)
+
+    async def close(self) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("method", ["tools/call", "tools/list"])
+async def test_I3_places_of_a_part_of_the_call_are_none_of_the_whole(method: str) -> None:
+    async with Crew("test") as crew:
+        driven = DrivingChannel(Numbering(), SystemClock(), crew)
+        found = [raw async for raw in driven.exchange(message("7", method, name="t"), HEADERS)]
+    assert len(found) == 2
+    assert [place_of(raw) for raw in found] == ["", ""]

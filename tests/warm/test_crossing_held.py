@@ -126,7 +126,7 @@ async def test_I10_no_more_sessions_are_held_than_may_be_and_idle_ones_make_room
             await call(crossing, "t", Caller("three"))
         assert caught.value.code == -32029
         assert caught.value.status == 503
-        assert caught.value.data == {"limit": "sessions", "max": 2}
+        assert caught.value.data == {"limit": "sessions", "max": 2, "retryAfter": 30}
         server.go_on.set()
         await asyncio.gather(*busy)
         assert words(await call(crossing, "t", Caller("three"))) == "t"

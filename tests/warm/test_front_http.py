@@ -275,6 +275,41 @@ async def test_I10_a_connection_that_sends_no_whole_head_is_closed(
     assert await half.closed() == b""
 
 
+async def test_I10_more_connections_than_may_be_are_told_so_and_make_room_again() -> None:
+    async with opened(behave, limits={"connections": 2}) as door:
+        first, second = await door.line(), await door.line()
+        for line in (first, second):
+            line.write(http_request("POST", "/mcp", {"Accept": BOTH}, PING))
+            await line.answer()
+        third = await door.line()
+        third.write(http_request("POST", "/mcp", {"Accept": BOTH}, PING))
+        answer = await third.answer()
+        assert answer.status == 503
+        assert int(answer.headers["retry-after"]) > 0
+        assert json.loads(answer.body)["error"]["data"]["limit"] == "connections"
+        assert await third.closed() == b""
+        # Who came in time goes on.
+        first.write(http_request("POST", "/mcp", {"Accept": BOTH}, PING))
+        assert (await first.answer()).status != 503
+        await second.drop()
+        async with asyncio.timeout(10):
+            while answer.status == 503:
+                answer = await door.ask("POST", PING)
+
+
+async def test_I10_connections_far_beyond_the_bound_are_not_even_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.front.watched.SURPLUS_SECONDS", 0.05)
+    async with opened(behave, limits={"connections": 2}) as door:
+        lines = [await door.line() for _ in range(6)]
+        assert await lines[5].closed() == b""
+        # One that is to be refused does not stay when it asks nothing.
+        assert await lines[2].closed() == b""
+        lines[0].write(http_request("POST", "/mcp", {"Accept": BOTH}, PING))
+        assert (await lines[0].answer()).status != 503
+
+
 async def test_a_connection_that_serves_a_long_request_is_not_closed_for_its_silence(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from gateway.protocol.errors import UpstreamLost
 from gateway.upstream.channel import HttpChannel
 from gateway.upstream.http import Http
 from gateway.upstream.options import UrlOptions
+from gateway.upstream.port import place_of
 from tests.warm.raw_servers import (
     END,
     REQUEST,
@@ -230,7 +231,9 @@ async def test_an_upstream_that_cannot_resume_is_asked_once(status: int) -> None
     )
     async with talking(plays) as (channel, server, _):
         wrong = await lost(channel)
-        assert str(wrong) == "the stream was cut and the upstream cannot resume it"
+        # 2025-11-25 "Session Management": 404 to a session id is the end of the session.
+        cut = "the stream was cut and the upstream cannot resume it"
+        assert str(wrong) == ("the upstream no longer knows the session" if status == 404 else cut)
         assert wrong.status == status
         assert len(server.of("GET")) == 1
 
@@ -302,3 +305,62 @@ async def test_close_without_a_session_says_nothing() -> None:
     async with talking(says(plain(b"")), None) as (channel, server, _):
         await channel.close()
         assert server.requests == []
+
+
+async def resumed(channel: HttpChannel, place: str) -> list[bytes]:
+    async with aclosing(channel.resume(b"7", place, HEADERS)) as coming:
+        return [raw async for raw in coming]
+
+
+async def test_I5_a_call_that_another_began_is_resumed_behind_an_event() -> None:
+    plays = in_turn(
+        says(stream_head() + event(ASKED, "e2"), close=True),
+        says(stream_head() + event(RESULT, "e3") + END),
+    )
+    async with talking(plays) as (channel, server, clock):
+        assert await resumed(channel, "e1") == [ASKED, RESULT]
+        assert [(one.method, one.headers["last-event-id"]) for one in server.requests] == [
+            ("GET", "e1"),
+            ("GET", "e2"),
+        ]
+        # The first time nobody was just cut off.
+        assert len(clock.slept) == 1
+
+
+async def test_I5_who_takes_up_a_call_waits_while_the_other_connection_is_open() -> None:
+    busy, nothing = says(plain(b"", "409 Conflict")), says(stream_head() + END)
+    plays = in_turn(*[busy] * 4, *[nothing] * 8, says(stream_head() + event(RESULT, "e3") + END))
+    async with talking(plays) as (channel, server, clock):
+        assert await resumed(channel, "e1") == [RESULT]
+        assert len(server.of("GET")) == 13
+        assert max(clock.slept) <= 5
+
+
+@pytest.mark.parametrize(
+    ("answer", "session", "words"),
+    [
+        ("405 No", "s1", "the stream was cut and the upstream cannot resume it"),
+        ("404 No", "s1", "the upstream no longer knows the session"),
+        ("404 No", None, "the stream was cut and the upstream cannot resume it"),
+    ],
+)
+async def test_I5_an_upstream_that_has_nothing_of_a_call_any_more_says_so_at_once(
+    answer: str, session: str | None, words: str
+) -> None:
+    async with talking(says(plain(b"", answer)), session) as (channel, server, _):
+        with pytest.raises(UpstreamLost, match=words):
+            await resumed(channel, "e1")
+        assert len(server.requests) == 1
+
+
+async def test_messages_tell_their_place_and_events_without_one_only_before_the_first() -> None:
+    told: list[str] = []
+    stream = (
+        event(b"", "e1") + event(PROGRESS, "e2") + event(b"", "e3") + event(ASKED) + event(RESULT, "e5")
+    )
+    async with talking(says(stream_head() + stream + END)) as (channel, _, _clock):
+        channel.on_place = told.append
+        found = await collect(channel)
+        assert found == [PROGRESS, ASKED, RESULT]
+        assert [place_of(raw) for raw in found] == ["e2", "e3", ""]
+        assert told == ["e1"]

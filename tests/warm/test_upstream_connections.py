@@ -52,6 +52,20 @@ async def test_I10_a_pool_that_stays_full_is_told_in_words() -> None:
         await stream.close()
 
 
+async def test_I10_who_finds_too_many_waiting_is_refused_at_once() -> None:
+    async with talking(says(stream_head()), max_connections=1, connect_timeout=30) as (http, _):
+        stream = await http.forward("GET", [], None)
+        waiting = [asyncio.create_task(lost(http)) for _ in range(100)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            wrong = await lost(http)
+        assert (wrong.busy, wrong.sent) == (1, False)
+        for one in waiting:
+            one.cancel()
+        await asyncio.wait(waiting)
+        await stream.close()
+
+
 async def test_closing_an_answer_early_drops_its_connection_and_gives_back_the_place() -> None:
     async with talking(says(stream_head() + chunk(b"x")), max_connections=1) as (http, server):
         for _ in range(3):
