@@ -57,6 +57,7 @@ _VALUES: Final[tuple[tuple[str, str, Sequence[str]], ...]] = (
     ("status", f"of `{PREFIX}tasks`", STATUSES),
     ("status", f"of `{PREFIX}requests_total`: the HTTP status; on stdio", ("ok", "error")),
     ("upstream", "the upstream's name, as configured", ()),
+    ("side", "which side of a line to another replica: it asks, or has the link", ("asked", "served")),
     ("way", "how a task of another replica went on", TAKEN_WAYS),
     ("where", "the queue that was full: a task's stream, or that of the plugins", ("task_stream", "hooks")),
     ("worker", "the number of the worker", ("1", "2")),

@@ -30,7 +30,7 @@ def priming(envelope: Envelope) -> bytes | None:
     if len(asked) > _MAX // 2:
         return None
     ident = WAIT_MARK + base64.urlsafe_b64encode(asked).decode().rstrip("=")
-    return b"id: " + ident.encode() + b"\ndata: \n\n"
+    return b"id: " + ident.encode() + b"\ndata:\n\n"
 
 
 def read_wait(ident: str) -> Envelope:

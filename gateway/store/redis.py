@@ -9,11 +9,11 @@ from typing import Final, cast
 from gateway.aio.clock import Clock, SystemClock
 from gateway.protocol.codes import INVALID_PARAMS
 from gateway.protocol.errors import IllegalMove, Refusal
-from gateway.store import records, scripts
-from gateway.store.keys import DEFAULT_PREFIX, lease_member, read_lease, request_field
+from gateway.store import claims, records, scripts
+from gateway.store.keys import DEFAULT_PREFIX, lease_member, request_field
 from gateway.store.lanes import Reply
 from gateway.store.link import Link, open_link
-from gateway.store.port import Bounds, Claim, Exists, Full, Left
+from gateway.store.port import Asker, Bounds, Claim, Exists, Full, Left
 from gateway.store.scripts import Script, Words
 from gateway.store.secret import SharedSecret
 from gateway.store.turns import RedisTurns
@@ -173,6 +173,13 @@ class RedisStore:
         words = self._task(scripts.DELIVERED, key, *_claim(claim), records.text_out(relay_id))
         await self._ask("delivered", words)
 
+    async def bespeak(self, key: TaskKey, relay_id: str, asker: Asker, waiter: str = "") -> int | None:
+        """Let a replica alone ask a pending request; return for how long (ms) it may not yet."""
+        texts = (records.text_out(text) for text in (relay_id, asker.replica, waiter))
+        words = self._task(scripts.BESPEAK, key, *texts, b"%d" % asker.lease_ms)
+        (reply,) = await self._ask("bespeak", words)
+        return cast("int | None", reply)
+
     async def left(self, key: TaskKey, claim: Claim) -> Left | None:
         """Return what the replica left that ran the task before; `None` as in `start`."""
         (reply,) = await self._ask("left", self._task(scripts.LEFT, key, *_claim(claim)), bulk=True)
@@ -323,32 +330,8 @@ class RedisStore:
         await self.link.close()
 
     async def _claim(self, leases: list[bytes], owner: str, name: bytes) -> list[Task]:
-        claims: list[Words] = []
-        scopes: list[Scope] = []
-        for lease in leases:
-            old, scope, digest = read_lease(lease)
-            scopes.append(scope)
-            keys = self._keys.of_digest(scope, digest)
-            member = lease.split(b":", 1)[1]
-            args = (self._keys.wake, member, records.text_out(old), records.text_out(owner))
-            claims.append(scripts.CLAIM.call(keys, *args))
-        replies = await self._ask("claim_lost", *claims)
-        over: set[bytes] = set()
-        held: set[bytes] = set()
-        tasks: list[Task] = []
-        for lease, scope, reply in zip(leases, scopes, replies, strict=True):
-            own = b"%b:%b" % (name, lease.split(b":", 1)[1])
-            if reply == b"+":
-                # It lives: its lease stays, and ours goes.
-                over.add(own)
-                continue
-            over |= {lease, own}
-            if reply is not None:
-                held.add(own)
-                if reply != b"=":
-                    tasks.append(records.read_task(scope, reply))
-        # Two leases of one task may come together, where a replica has died while it took over.
-        over -= held
+        replies = await self._ask("claim_lost", *claims.ask_for(self._keys, leases, owner))
+        tasks, over = claims.judge(leases, replies, name)
         if over:
             await self._ask("claim_lost", self._unlease(*over))
         return tasks
