@@ -23,6 +23,7 @@ from gateway.upstream.port import place_of
 _log: Final = logging.getLogger("gateway.service")
 _MAX_MESSAGE: Final = 1024 * 1024
 _MAX_METHOD: Final = 100
+_STORE_PATIENCE: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 Reply = Callable[[bytes], Awaitable[None]]
 
 
@@ -77,13 +78,10 @@ class Asking:
         to_session = not self._followed
         pending = Pending(relay, heard.upstream_id, heard.method, heard.message, to_session)
         try:
-            place = await hand.places.with_message(place_of(heard.message))
-            task = await self._tools.store.ask(hand.task.key, hand.claim, pending, place)
+            task = await self._store(pending)
         except StoreAway:
             await self._refuse(heard, "Task store unavailable: the client cannot be asked now")
             return
-        except IllegalMove:
-            task = None
         if task is None:
             raise TaskGone
         hand.moved(task)
@@ -93,6 +91,18 @@ class Asking:
         self._offered[relay] = _Offer(pending, news)
         if not await hand.deliver(news) and (to_session or not self._followed):
             self._elsewhere([news])
+
+    async def _store(self, pending: Pending) -> Task | None:
+        """Store a question; with the store away wait for a while, as its outcome would be kept (I9)."""
+        hand, store = self._hand, self._tools.store
+        place = await hand.places.with_message(place_of(pending.message))
+        with suppress(IllegalMove):
+            for seconds in _STORE_PATIENCE:
+                with suppress(StoreAway):
+                    return await store.ask(hand.task.key, hand.claim, pending, place)
+                await self._tools.clock.sleep(seconds)
+            return await store.ask(hand.task.key, hand.claim, pending, place)
+        return None
 
     def adopt(self, task: Task, answers: Iterable[tuple[str, bytes, bytes]]) -> None:
         """Take note of what was asked before the task came here: it waits on, and is not asked again."""

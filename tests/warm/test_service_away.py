@@ -187,6 +187,10 @@ async def test_a_question_that_cannot_be_kept_is_refused_in_words_and_leaves_no_
     await replica.service.answer(ALICE, asked["id"], answer)
     server.hang()
     channel.ask("q1")
+    # It is patient, but not for as long as its lease.
+    for seconds in (0.25, 0.5, 1, 2, 4, 8):
+        await replica.clock.slept_on()
+        replica.clock.move(seconds)
     refused = await channel.heard(2)
     assert refused["id"] == "q1"
     assert "store" in refused["error"]["message"]
@@ -323,3 +327,22 @@ async def test_design_5_tasks_that_the_store_forgot_stop_and_say_so(
     assert last.outcome is not None
     assert last.outcome.error == "The task was lost: the store no longer has it"
     assert replica.gauge() == {}
+
+
+async def test_I9_a_question_waits_for_a_store_that_comes_back(
+    replica: Replica, channel: ScriptedChannel, server: RedisServer
+) -> None:
+    running = await replica.begin("asks", channel)
+    await channel.called()
+    server.hang()
+    channel.ask()
+    await replica.clock.slept_on()
+    server.wake()
+    await back(replica)
+    # Nothing was answered in the client's place meanwhile.
+    assert channel.sent == []
+    replica.clock.move(5)
+    asked = await question_on(running.feed)
+    assert (await replica.record("asks")).status == "input_required"
+    assert asked["method"] == "elicitation/create"
+    channel.finish()
