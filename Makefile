@@ -15,10 +15,11 @@ PINS := pyproject.toml .ci/constraints.txt
 run: $(VENV)/stamp-run
 	@exec $(VENV)/bin/mcp-task-gateway serve --demo
 
+# Tests that want one replica, or start several themselves; then all others, those with a Redis behind balancers.
 test: $(VENV)/stamp-test
 	@$(PYTHON) -m tests.tools.install || test -z "$$CI"
-	@GATEWAY_FRONT=alternate $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile tests/wire; balanced=$$?; \
-	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile && exit $$balanced
+	@GATEWAY_FRONT=rest $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile tests/wire; rest=$$?; \
+	GATEWAY_FRONT=mixed $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile && exit $$rest
 
 # All wire tests through three replicas, behind each load balancer.
 test-balanced: $(VENV)/stamp-test

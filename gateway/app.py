@@ -16,6 +16,7 @@ from gateway.config.slices import policy_book
 from gateway.config.upstream import UpstreamConfig
 from gateway.crossing.crossing import UpstreamCrossing
 from gateway.crossing.driving import DrivingChannel
+from gateway.crossing.hearsay import Hearsay
 from gateway.crossing.kept import SharedState
 from gateway.crossing.port import Crossing
 from gateway.crossing.tools import tool_support_over
@@ -113,7 +114,7 @@ class House:
             self.replica, self.store, self.bus, self.witness, self.clock, service_limits(config)
         )
         self.office = self._open_office()
-        self._in_place = in_place
+        self._in_place, self._key = in_place, b""
         # Made with the secret, which a start that fails never gets.
         self.held: HeldCalls | None = None
         self._beginning: Beginning | None = None
@@ -128,7 +129,7 @@ class House:
     async def start(self) -> None:
         """Bring the rooms to life; waits for the store where that holds the only secret."""
         await self.hooks.start()
-        key = await self._secret()
+        key = self._key = await self._secret()
         self.principals = Principals(key, self.config.identity.header)
         self.router = self._router(key)
         if self.office is not None:
@@ -252,9 +253,10 @@ class House:
         if self._in_place and isinstance(options, CommandOptions):
             options = in_place(options)
         built = reached = build(options, self.clock, links.set)
-        carriers = state = None
+        carriers = state = hearsay = None
         if self.office is not None:
-            state = SharedState(name, RedisKept(self.store.link), self.service.tell_said)
+            kept, say = RedisKept(self.store.link, self.bus), self.service.tell_said
+            state, hearsay = SharedState(name, kept, say), Hearsay(name, kept, say, lambda: self._key)
             if isinstance(built.links, LinkPool):
                 settle = upstream.tasks.timeout / 1000
                 reached = SharedUpstream(built, built.links, self.office, settle=settle)
@@ -270,6 +272,7 @@ class House:
             on_sessions=self.metrics.held_now.labels(name).set,
             carriers=carriers,
             shared=state,
+            hearsay=hearsay,
         )
         return reached, crossing
 

@@ -149,7 +149,10 @@ def _settle_memory() -> None:
 
 
 async def _serve_http(config: Config, load_anew: Callable[[], Config] | None) -> None:
-    stop = _stop_event()
+    stop, asked = _stop_event(), asyncio.Event()
+    if load_anew is not None:
+        # Heard from the start: a house that still waits for its store must not die of it.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.set)
     house = House(config)
     _settle_memory()
     front = HttpFront(house)
@@ -163,7 +166,7 @@ async def _serve_http(config: Config, load_anew: Callable[[], Config] | None) ->
         )
         _announce(config, front.port, front.admin_port)
         if load_anew is not None:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, front.reload, load_anew)
+            house.crew.keep(partial(_reload, asked, front, load_anew), "reload")
         await stop.wait()
         stop.clear()
         # A second signal ends the patience.
@@ -174,6 +177,14 @@ async def _serve_http(config: Config, load_anew: Callable[[], Config] | None) ->
     finally:
         await house.stop()
         await front.shut()
+
+
+async def _reload(asked: asyncio.Event, front: HttpFront, load_anew: Callable[[], Config]) -> None:
+    """Read the configuration anew each time that is asked for; those who ask meanwhile are one."""
+    while True:
+        await asked.wait()
+        asked.clear()
+        front.reload(load_anew)
 
 
 async def _serve_pipe(config: Config) -> int:

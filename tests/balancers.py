@@ -1,7 +1,9 @@
 """HAProxy and nginx in front of replicas, with the very files of `deploy/`.
 
 `GATEWAY_FRONT` chooses what the wire tests speak to: `direct` (the default), `haproxy`, `nginx`, or
-`alternate`, where one half of the modules goes through each. `serve` and `replicas` start what is chosen.
+`alternate`, where one half of the modules goes through each. With `mixed` what keeps its tasks in memory
+is one gateway, and what has a Redis is behind a balancer; `rest` are the tests that this leaves out.
+`serve` and `replicas` start what is chosen.
 """
 
 from __future__ import annotations
@@ -33,21 +35,27 @@ class Choice:
     """Which front the tests of this process speak to; `now` is that of the running test's module."""
 
     def __init__(self, word: str) -> None:
-        if word not in ("direct", "alternate", *FRONTS):
-            raise ValueError(f"GATEWAY_FRONT={word}: direct, haproxy, nginx or alternate")
-        self.word = word
+        if word not in ("direct", "rest", "mixed", "alternate", *FRONTS):
+            raise ValueError(f"GATEWAY_FRONT={word}: direct, haproxy, nginx, alternate, mixed or rest")
+        # Who has no balancers has all the tests all the same, but for those of the balancers.
+        self.word = "direct" if word == "mixed" and not _are_here() and not os.environ.get("CI") else word
         self.now = FRONTS[0]
         self._redis: RedisServer | None = None
 
     @property
     def balanced(self) -> bool:
         """Tell whether a balancer is in front."""
-        return self.word != "direct"
+        return self.word not in ("direct", "rest")
 
     @property
     def wanted(self) -> tuple[str, ...]:
         """The balancers that this run needs."""
-        return FRONTS if self.word == "alternate" else (self.word,)
+        return FRONTS if self.word in ("alternate", "mixed") else (self.word,)
+
+    def balances(self, config: Mapping[str, Any]) -> bool:
+        """Tell whether what has this configuration is to be behind a balancer."""
+        in_memory = config.get("store", {}).get("url", "memory://").startswith("memory:")
+        return self.balanced and not (in_memory and self.word == "mixed")
 
     @property
     def doors(self) -> int:
@@ -72,6 +80,11 @@ class Choice:
         if self._redis is not None:
             self._redis.close()
             self._redis = None
+
+
+def _are_here() -> bool:
+    """Tell whether there are all balancers."""
+    return all(shutil.which(kind) or Path(path).exists() for kind, path in _PROGRAMS.items())
 
 
 CHOICE: Final = Choice(os.environ.get("GATEWAY_FRONT", "direct"))
@@ -177,12 +190,12 @@ class Balanced(Gateway):
 
 def serve(config: Mapping[str, Any], place: Path, env: Mapping[str, str] | None = None) -> Gateway:
     """Start a gateway, or what stands for one in this run; the caller waits for it and ends it."""
-    return (Balanced if CHOICE.balanced else Gateway)(config, place, env)
+    return (Balanced if CHOICE.balances(config) else Gateway)(config, place, env)
 
 
 def replicas(config: Mapping[str, Any], place: Path, number: int) -> list[Gateway]:
     """Start so many replicas; behind a balancer all of them are one."""
-    return [serve(config, place) for _ in range(1 if CHOICE.balanced else number)]
+    return [serve(config, place) for _ in range(1 if CHOICE.balances(config) else number)]
 
 
 def program(kind: str) -> str:

@@ -104,6 +104,11 @@ def _split(text: str) -> SplitResult | str:
     return parts
 
 
+def _like(scheme: str) -> str:
+    where = "localhost:26379/mymaster" if scheme.endswith("+sentinel") else "localhost:6379"
+    return f"{scheme}://{where}"
+
+
 def _store(config: Config) -> Iterator[Mistake]:
     place: Place = ("store", "url")
     parts = _split(config.store.url.get_secret_value())
@@ -115,11 +120,9 @@ def _store(config: Config) -> Iterator[Mistake]:
     elif parts.scheme == "unix" and not parts.path:
         yield Mistake(place, "the path of the socket is missing; write it like unix:///run/redis.sock")
     elif parts.scheme.startswith("redis") and not parts.netloc.rpartition("@")[2]:
-        yield Mistake(place, f"the host is missing; write it like {parts.scheme}://localhost:6379")
+        yield Mistake(place, f"the host is missing; write it like {_like(parts.scheme)}")
     elif parts.scheme.endswith("+sentinel") and not parts.path.strip("/"):
-        yield Mistake(
-            place, f"the service is missing; write it like {parts.scheme}://localhost:26379/mymaster"
-        )
+        yield Mistake(place, f"the service is missing; write it like {_like(parts.scheme)}")
     elif parts.scheme.endswith("+cluster") and parts.path.strip("/") not in ("", "0"):
         yield Mistake(place, "a cluster has no databases; leave the path away")
     elif parts.scheme == "memory" and config.store.password is not None:

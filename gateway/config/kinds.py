@@ -58,11 +58,19 @@ def count(minimum: int = 1, maximum: int = units.MAX_COUNT) -> Kind:
     return Kind("number", partial(units.read_count, minimum=minimum, maximum=maximum), str, schema)
 
 
+def _read_with(read: Callable[[Any], Any], value: Any, word: str) -> Any:
+    """Read a value for which `word` would be right, too. Raises `ValueError`."""
+    try:
+        return read(value)
+    except ValueError as mistake:
+        raise ValueError(f"{mistake}, or {word}") from None
+
+
 def or_unlimited(kind: Kind) -> Kind:
     """Return the kind that also takes `unlimited` (or null), whose value is `None`."""
 
     def read(value: Any) -> Any:
-        return None if value in _UNLIMITED else kind.read(value)
+        return None if value in _UNLIMITED else _read_with(kind.read, value, "unlimited")
 
     def show(value: Any) -> str:
         return "unlimited" if value is None else kind.show(value)
@@ -83,10 +91,11 @@ PORT: Final = count(0, 65_535)
 
 
 def _read_workers(value: Any) -> int:
-    return 0 if value == "auto" else units.read_count(value, minimum=0, maximum=MAX_WORKERS)
+    return 0 if value == "auto" else _read_with(_COUNT_OF_WORKERS, value, "auto")
 
 
 MAX_WORKERS: Final = 256
+_COUNT_OF_WORKERS: Final = partial(units.read_count, minimum=0, maximum=MAX_WORKERS)
 WORKERS: Final = Kind(
     "number or `auto`",
     _read_workers,

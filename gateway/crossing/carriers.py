@@ -17,7 +17,7 @@ from gateway.crossing.standing import Standing
 from gateway.protocol.envelope import Envelope, members, text_of
 from gateway.protocol.errors import UpstreamLost
 from gateway.protocol.headers import SESSION, Headers
-from gateway.upstream.channel import UNKNOWN_SESSION, HttpChannel
+from gateway.upstream.channel import UNKNOWN_MEANWHILE, UNKNOWN_SESSION, HttpChannel
 from gateway.upstream.port import Channel, HttpUpstream, Link, LinkUpstream
 
 # Servers on the official TypeScript package answer 400 in place of 404 where they know no session.
@@ -125,7 +125,7 @@ class HttpCarrier:
 
     def forgot(self, lost: UpstreamLost) -> bool:
         """Tell whether the upstream said 404 to a session id (2025-11-25 "Session Management")."""
-        return lost.status == 404 and str(lost) == UNKNOWN_SESSION
+        return lost.status == 404 and str(lost) in (UNKNOWN_SESSION, UNKNOWN_MEANWHILE)
 
     def refused(self, channel: Channel, answer: Envelope) -> bool:
         """Tell whether the upstream said 400 and that it knows no such session."""
@@ -135,8 +135,8 @@ class HttpCarrier:
         return channel.status == 400 and _NO_SESSION.search(words) is not None
 
     def unrun(self, lost: UpstreamLost) -> bool:
-        """Tell whether the request was refused for its session, or never left."""
-        return self.forgot(lost)
+        """Tell whether the request was refused for its session, or never left: not its stream (I3)."""
+        return lost.status == 404 and str(lost) == UNKNOWN_SESSION
 
     async def hear(self) -> AsyncGenerator[bytes, None]:
         """Yield what the GET stream brings."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from gateway.aio.clock import Clock
 from gateway.crossing.port import Wanted
 from gateway.protocol.envelope import Envelope, dump, members, notification, text_of
 
@@ -16,6 +17,8 @@ _LISTS: Final = {
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _UPDATED: Final = "notifications/resources/updated"
 _MOST: Final = 1000
+# Sessions hear of a change at about the same time; another replica's word takes a little longer.
+SETTLE: Final = 0.1
 
 
 def is_change(method: str) -> bool:
@@ -30,10 +33,16 @@ def all_of(wanted: Wanted) -> list[bytes]:
 
 
 class Listener:
-    """One subscription: takes notifications that match, keeps them until they are fetched."""
+    """One subscription: takes notifications that match, keeps them until they are fetched.
 
-    def __init__(self, wanted: Wanted) -> None:
+    With a `clock` each is kept for a moment: what several sessions, or replicas, hear of one change comes
+    as one, and none is lost.
+    """
+
+    def __init__(self, wanted: Wanted, clock: Clock | None = None) -> None:
         self.wanted = wanted
+        self._clock = clock
+        self._since: dict[tuple[str, str], float] = {}
         self._waiting: dict[tuple[str, str], bytes] = {}
         self._some = asyncio.Event()
         self._ended = False
@@ -63,17 +72,27 @@ class Listener:
 
     async def take(self) -> bytes | None:
         """Return the next notification, `None` once the session has ended."""
-        while not self._waiting:
-            if self._ended:
-                return None
-            self._some.clear()
-            await self._some.wait()
-        return self._waiting.pop(next(iter(self._waiting)))
+        while True:
+            while not self._waiting:
+                if self._ended:
+                    return None
+                self._some.clear()
+                await self._some.wait()
+            key = next(iter(self._waiting))
+            left = 0.0 if self._clock is None else self._since[key] + SETTLE - self._clock.monotonic()
+            if self._clock is None or left <= 0:
+                self._since.pop(key, None)
+                return self._waiting.pop(key)
+            await self._clock.sleep(left)
 
     def _keep(self, key: tuple[str, str], raw: bytes) -> None:
         self._waiting[key] = raw
+        if self._clock is not None:
+            self._since.setdefault(key, self._clock.monotonic())
         if len(self._waiting) > _MOST:
-            del self._waiting[next(iter(self._waiting))]
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            self._since.pop(oldest, None)
         self._some.set()
 
 

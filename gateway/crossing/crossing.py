@@ -11,6 +11,7 @@ from typing import Final
 from gateway.aio.clock import Clock
 from gateway.aio.spawn import Crew
 from gateway.crossing.handshake import Handshakes
+from gateway.crossing.hearsay import Hearsay
 from gateway.crossing.held_side import HeldSide
 from gateway.crossing.kept import SharedState
 from gateway.crossing.keys import handshake_headers
@@ -40,7 +41,8 @@ class UpstreamCrossing:
     handshake clients with a stateless upstream; one that is idle for `idle` seconds ends;
     `start_timeout` (seconds) bounds the opening of one. `info` is the gateway's own name and version,
     for clients that name none. An `era` that is given is spoken without asking. `on_sessions` hears
-    how many there are after each change. `carriers` and `shared` are of handshake clients' sessions.
+    how many there are after each change. `carriers` and `shared` are of handshake clients' sessions,
+    `hearsay` is of stateless clients'.
     """
 
     def __init__(  # noqa: PLR0913 what the configuration says of one upstream, and what is of the house
@@ -56,6 +58,7 @@ class UpstreamCrossing:
         on_sessions: Callable[[int], None] | None = None,
         carriers: LinkUpstream | None = None,
         shared: SharedState | None = None,
+        hearsay: Hearsay | None = None,
     ) -> None:
         self._name = upstream.name
         self._upstream = upstream
@@ -73,6 +76,7 @@ class UpstreamCrossing:
             self._crew,
             bounds,
             on_sessions=lambda number: self._count("held", number),
+            hearsay=hearsay,
         )
         self._stateless = StatelessSide(
             upstream,
@@ -150,6 +154,7 @@ class UpstreamCrossing:
 
     async def hear(self, tag: str, message: bytes) -> None:
         """Take what the client of a session said elsewhere; nothing happens where it is not here."""
+        self._held.hear(tag, message)
         await self._links.hear(tag, message)
 
     async def runs_tasks(self, headers: Headers) -> bool:

@@ -296,8 +296,6 @@ class HeldSession:
 
     def _changed(self, one: Envelope) -> None:
         self._on_change(one)
-        for listener in self.listeners:
-            listener.offer(one)
 
     def _leave(self, call: Call, headers: Headers) -> None:
         """Refuse what was put in line for a call that has ended."""

@@ -11,11 +11,12 @@ from gateway.crossing.calls import HeldChannel
 from gateway.crossing.changes import TOOLS_CHANGED
 from gateway.crossing.driving import DrivingChannel
 from gateway.crossing.handshake import Handshakes
+from gateway.crossing.hearsay import WATCHES_METHOD, Hearsay
 from gateway.crossing.pool import Bounds, HeldSessions
 from gateway.crossing.port import Caller, Wanted
 from gateway.crossing.tools import FORBIDDEN, FRESH, Tool, ToolList, tools_over
 from gateway.crossing.watching import Watching
-from gateway.protocol.envelope import Envelope
+from gateway.protocol.envelope import Envelope, peek
 from gateway.protocol.errors import GatewayError, UpstreamLost
 from gateway.protocol.headers import Headers
 from gateway.upstream.port import Channel
@@ -34,6 +35,7 @@ class HeldSide:
         bounds: Bounds,
         *,
         on_sessions: Callable[[int], None],
+        hearsay: Hearsay | None = None,
     ) -> None:
         self._clock = clock
         self._crew = crew
@@ -45,8 +47,12 @@ class HeldSide:
             bounds,
             on_sessions=on_sessions,
             on_change=self._changed,
+            watched=None if hearsay is None else hearsay.watched,
         )
-        self._watching = Watching(self._pool, clock)
+        self._hearsay = hearsay
+        self._watching = Watching(self._pool, clock, hearsay)
+        if hearsay is not None:
+            hearsay.on_gap = self._watching.tell_all
 
     def __repr__(self) -> str:
         return f"<HeldSide {self._pool!r}>"
@@ -88,8 +94,25 @@ class HeldSide:
             self._unlisted_until = self._clock.monotonic() + FRESH
             return None
 
+    def hear(self, name: str, message: bytes) -> None:
+        """Take what another replica says of sessions of a name; nothing happens for any other name."""
+        hearsay = self._hearsay
+        if hearsay is None or not hearsay.owns(name):
+            return
+        one, key = peek(message), hearsay.key_of(name)
+        if one.method == TOOLS_CHANGED:
+            self._tools.forget()
+        if key is None:
+            return
+        if one.method == WATCHES_METHOD:
+            self._pool.hear(key)
+        else:
+            self._watching.tell(key, one)
+
     async def close(self) -> None:
         """End all sessions."""
+        if self._hearsay is not None:
+            await self._hearsay.close()
         await self._pool.close()
 
     async def _tool(self, caller: Caller, tool: str, headers: Headers) -> Tool:
@@ -100,6 +123,9 @@ class HeldSide:
 
         return await self._tools.of(tool, self._pool.key(caller, headers), fetch)
 
-    def _changed(self, one: Envelope) -> None:
+    def _changed(self, key: bytes, one: Envelope) -> None:
         if one.method == TOOLS_CHANGED:
             self._tools.forget()
+        self._watching.tell(key, one)
+        if self._hearsay is not None:
+            self._hearsay.pass_on(key, one)

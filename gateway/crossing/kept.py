@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 
-from gateway.protocol.envelope import Envelope, members, text_of
+from gateway.protocol.envelope import Envelope, dump, members, text_of, value
 from gateway.protocol.errors import StoreAway
 
 _log: Final = logging.getLogger("gateway.crossing")
@@ -21,7 +21,6 @@ SET_LEVEL: Final = "logging/setLevel"
 SUBSCRIBE: Final = "resources/subscribe"
 UNSUBSCRIBE: Final = "resources/unsubscribe"
 # From replica to replica alone: who says it has the client's stream now.
-LISTENS: Final = b'{"jsonrpc":"2.0","method":"notifications/gateway/listens"}'
 LISTENS_METHOD: Final = "notifications/gateway/listens"
 _LEVEL: Final = "level"
 _URI: Final = "uri:"
@@ -50,6 +49,18 @@ class About(msgspec.Struct, frozen=True):
 
     level: str | None = None
     uris: frozenset[str] = frozenset()
+
+
+def listens(uris: frozenset[str]) -> bytes:
+    """Return the word of a replica that has the client's stream, and listens for these resources."""
+    return dump({"jsonrpc": "2.0", "method": LISTENS_METHOD, "params": {"uris": sorted(uris)}})
+
+
+def listened_for(one: Envelope) -> frozenset[str]:
+    """Return the resources that a replica says it listens for."""
+    found = value(members(one.params).get("uris"))
+    uris = cast("list[Any]", found) if isinstance(found, list) else []
+    return frozenset(uri for uri in uris if isinstance(uri, str))
 
 
 class SharedState:

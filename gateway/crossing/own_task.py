@@ -56,7 +56,7 @@ class OwnTask:
                 try:
                     return await self._final(await self._ask("tasks/result", self._result_params()))
                 except UpstreamLost as lost:
-                    if lost.status is not None and lost.status < _SERVER_FAULT:
+                    if not lost.midway and lost.status is not None and lost.status < _SERVER_FAULT:
                         raise
                     _log.info("the stream of a task's result was lost: %s", lost.tell())
                 found = await self._look_again()

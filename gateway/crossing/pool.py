@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -47,7 +48,8 @@ class HeldSessions:
     """All held sessions of one upstream, by caller.
 
     `on_sessions` hears how many there are after
-    each change, `on_change` each notification of a change that comes in any of them.
+    each change, `on_change` each notification of a change that comes in any of them, with the name of
+    its caller's sessions; `watched` tells whether somebody elsewhere wants to hear of those.
     """
 
     def __init__(
@@ -57,7 +59,8 @@ class HeldSessions:
         bounds: Bounds,
         *,
         on_sessions: Callable[[int], None],
-        on_change: Callable[[Envelope], None],
+        on_change: Callable[[bytes, Envelope], None],
+        watched: Callable[[bytes], Awaitable[bool]] | None = None,
     ) -> None:
         self._opener = opener
         self._clock = clock
@@ -66,6 +69,7 @@ class HeldSessions:
         self._patience = bounds.patience
         self._on_sessions = on_sessions
         self._on_change = on_change
+        self._watched = watched
         self._shelves: dict[bytes, Shelf] = {}
         self._queued: dict[Shelf, None] = {}
         self._last: tuple[Caller, Headers, bytes] | None = None
@@ -148,6 +152,12 @@ class HeldSessions:
         await self._endings.drain(_END_MAX)
         await self._endings.close()
         await self._crew.close()
+
+    def hear(self, key: bytes) -> None:
+        """Let all sessions of a caller hear what comes beside calls."""
+        shelf = self._shelves.get(key)
+        for session in () if shelf is None else shelf.sessions:
+            session.hear()
 
     def _shelf(self, caller: Caller, headers: Headers) -> Shelf:
         if self._closed:
@@ -251,12 +261,18 @@ class HeldSessions:
             if ending is not None:
                 await asyncio.wait([ending], timeout=_ROOM_SECONDS)
             opened = await self._begin(caller, headers)
+        key = self.key(caller, headers)
         session = HeldSession(
-            opened, headers, self._crew, self._clock, on_lost=self._lost, on_change=self._on_change
+            opened,
+            headers,
+            self._crew,
+            self._clock,
+            on_lost=self._lost,
+            on_change=partial(self._on_change, key),
         )
         if session.carrier.duplex:
             session.hear()
-        elif may_be_asked(caller):
+        elif may_be_asked(caller) or (self._watched is not None and await self._watched(key)):
             await session.heard()
         if self._closed:
             await session.end()

@@ -16,13 +16,14 @@ import msgspec
 from gateway.aio.clock import Clock
 from gateway.aio.spawn import Crew
 from gateway.crossing.kept import (
-    LISTENS,
     LISTENS_METHOD,
     SET_LEVEL,
     SUBSCRIBE,
     UNSUBSCRIBE,
     About,
     SharedState,
+    listened_for,
+    listens,
 )
 from gateway.crossing.native import StatelessChannel
 from gateway.crossing.port import Caller
@@ -200,7 +201,7 @@ class StatelessLink:
     async def heard(self, one: Envelope) -> None:
         """Take what was said to another replica, or what that says itself."""
         if one.method == LISTENS_METHOD:
-            await self._hand_over()
+            await self._hand_over(listened_for(one))
         elif one.method == SET_LEVEL:
             await self._set_level(one, self.headers)
         elif one.method in (SUBSCRIBE, UNSUBSCRIBE):
@@ -221,21 +222,25 @@ class StatelessLink:
             _log.info("link %s: the upstream cannot be listened to: %s", self._tag, lost)
             return
         if self._shared is not None:
-            await self._shared.say(self._tag, LISTENS)
+            await self._shared.say(self._tag, listens(self._changes.uris))
 
     async def _say_listens(self, shared: SharedState) -> None:
         """Say that the client listens here, once the upstream is listened to: nothing is missed then."""
         if self._beginning is not None and not self._beginning.done():
             await asyncio.wait([self._beginning])
         if self._loose.read:
-            await shared.say(self._tag, LISTENS)
+            await shared.say(self._tag, listens(self._changes.uris))
 
-    async def _hand_over(self) -> None:
-        """Leave the client's stream to the replica that has it now, with what waits for it here."""
+    async def _hand_over(self, uris: frozenset[str]) -> None:
+        """Leave the client's stream to the replica that has it now, with what waits for it here.
+
+        That may not listen for all yet that was subscribed to here: then it says so again.
+        """
         self._loose.leave(self._loose.enter())
         self._elsewhere = True
-        self._changes.end()
-        self._taken.set()
+        if self._changes.uris <= uris:
+            self._changes.end()
+            self._taken.set()
         for raw in self._loose.drain():
             if self._shared is not None:
                 await self._shared.say(self._tag, raw)
@@ -289,7 +294,7 @@ class StatelessLink:
         if self._shared is not None and one.method != "ping":
             self._taken.clear()
             await self._shared.changed(self._tag, one)
-            if one.method == SUBSCRIBE and self._elsewhere:
+            if one.method != SET_LEVEL and self._elsewhere:
                 await self._until_taken()
         return response(one.id, _NOTHING)
 

@@ -182,6 +182,6 @@ def _result(answer: Envelope) -> bytes:
     return answer.result
 
 
-def _ignore(one: Envelope) -> None:
+def _ignore(key: bytes, one: Envelope) -> None:
     """Take no note: what this side remembers does not depend on changes."""
-    del one
+    del key, one

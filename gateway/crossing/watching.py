@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
 
 from gateway.aio.clock import Clock
 from gateway.crossing.changes import Listener, all_of
+from gateway.crossing.hearsay import Hearsay
 from gateway.crossing.held import HeldSession
 from gateway.crossing.pool import HeldSessions
 from gateway.crossing.port import Caller, Wanted
-from gateway.protocol.envelope import dump, members
+from gateway.protocol.envelope import Envelope, dump, members, peek
 from gateway.protocol.errors import GatewayError, UpstreamLost
 from gateway.protocol.headers import Headers
 from gateway.protocol.splice import put_together
@@ -35,11 +37,13 @@ def honourable(result: bytes, wanted: Wanted) -> Wanted:
 
 
 class Watching:
-    """Listens for callers, over the loss of sessions."""
+    """Listens for callers, over the loss of sessions; with `hearsay` at other replicas too."""
 
-    def __init__(self, pool: HeldSessions, clock: Clock) -> None:
+    def __init__(self, pool: HeldSessions, clock: Clock, hearsay: Hearsay | None) -> None:
         self._pool = pool
         self._clock = clock
+        self._hearsay = hearsay
+        self._listeners: dict[bytes, set[Listener]] = {}
 
     def __repr__(self) -> str:
         return f"<Watching in {self._pool!r}>"
@@ -50,7 +54,37 @@ class Watching:
         Where the session is lost another is opened and everything is said to have changed, for nobody
         knows. Raises `UpstreamLost` where that cannot be, `Refusal` where there are too many sessions.
         """
-        listener = Listener(wanted)
+        key = self._pool.key(caller, headers)
+        listener = Listener(wanted, None if self._hearsay is None else self._clock)
+        self._listeners.setdefault(key, set()).add(listener)
+        try:
+            if self._hearsay is not None:
+                await self._hearsay.watch(key)
+            async with aclosing(self._listen(caller, wanted, headers, listener)) as coming:
+                async for raw in coming:
+                    yield raw
+        finally:
+            if self._hearsay is not None:
+                self._hearsay.unwatch(key)
+            self._listeners[key].discard(listener)
+            if not self._listeners[key]:
+                del self._listeners[key]
+
+    def tell(self, key: bytes, one: Envelope) -> None:
+        """Tell those who listen to a caller's sessions of a change in one of them."""
+        for listener in self._listeners.get(key, ()):
+            listener.offer(one)
+
+    def tell_all(self) -> None:
+        """Tell everybody that everything has changed, for nobody knows."""
+        for listeners in self._listeners.values():
+            for listener in listeners:
+                for raw in all_of(listener.wanted):
+                    listener.offer(peek(raw))
+
+    async def _listen(
+        self, caller: Caller, wanted: Wanted, headers: Headers, listener: Listener
+    ) -> AsyncGenerator[bytes, None]:
         fruitless, missed = 0, False
         while True:
             began = self._clock.monotonic()

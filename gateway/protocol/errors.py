@@ -61,7 +61,8 @@ class UpstreamLost(GatewayError):
     `status` is the HTTP status of the upstream's refusal where there was one; `sent` is false only
     where the upstream surely never saw the request; `where` is its address, which clients need not
     know; `challenge` its `WWW-Authenticate` header, which they must. `busy` is the number of connections
-    that there may be, where all of them are in use.
+    that there may be, where all of them are in use. With `midway` the request was taken and its answer cut
+    off: `status` is that of the refusal to go on with it.
     """
 
     def __init__(
@@ -73,9 +74,11 @@ class UpstreamLost(GatewayError):
         where: str = "",
         challenge: str | None = None,
         busy: int | None = None,
+        midway: bool = False,
     ) -> None:
         super().__init__(message)
         self.busy = busy
+        self.midway = midway
         self.challenge = challenge
         self.status = status
         self.sent = sent

@@ -64,7 +64,12 @@ class Attempts:
         return f"<Attempts of {self._hand!r}>"
 
     async def make(self) -> AsyncGenerator[call.Heard, None]:
-        """Send the request and yield what is said, the response last; raise `UpstreamLost`, `Refusal`."""
+        """Send the request and yield what is said, the response last.
+
+        Raises `UpstreamLost`, `Refusal`, and `TaskGone` where another replica has come to have the task.
+        """
+        if not self._hand.tenure.holds:
+            await self._hand.tenure.sure()
         self.sent = True
         if self._order.early is not None:
             async with aclosing(self._read_early(self._order.early)) as coming:

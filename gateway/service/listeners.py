@@ -128,7 +128,9 @@ class Listeners:
 
     def sought(self, session: str, replica: str) -> None:
         """Note which other replica has the stream of a session."""
-        self._elsewhere.pop(session, None)
+        if self._elsewhere.pop(session, None) not in (None, replica):
+            # Whoever had it may be dead.
+            self._let_go(session)
         self._elsewhere[session] = replica
         if len(self._elsewhere) > _REMEMBERED:
             del self._elsewhere[next(iter(self._elsewhere))]

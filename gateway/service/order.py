@@ -71,6 +71,11 @@ class Order(msgspec.Struct, kw_only=True):
     has_course: bool = False
     has_request: bool = False
 
+    @property
+    def begins_elsewhere(self) -> bool:
+        """Whether another replica that finds the task not begun makes the call, though it is no retry."""
+        return self.has_request and not self.new.request_kept
+
     def to_store(self, *, waits: bool) -> NewTask:
         """Return what the store gets; what is for the store alone is not kept here.
 

@@ -221,8 +221,7 @@ class Running:
 
     async def _may_start_unrecorded(self) -> None:
         """Wait where another replica could take the call for one that was never made (I3)."""
-        order = self.order
-        if order.has_request and not order.new.request_kept:
+        if self.order.begins_elsewhere:
             await self._recorded_start()
         elif not self.tenure.holds:
             await self.tenure.sure()
@@ -248,7 +247,7 @@ class Running:
                 try:
                     return await self._heard_out(self._call.make())
                 except UpstreamLost as lost:
-                    if lost.status is not None and lost.status < _SERVER_FAULT:
+                    if not lost.midway and lost.status is not None and lost.status < _SERVER_FAULT:
                         raise
                     _log.warning("%r is tried again: %s", self.task.key.task_id, lost.tell())
                 await self._begin_again(seconds)

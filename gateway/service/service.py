@@ -34,7 +34,7 @@ from gateway.service.turns import Crowded, Turns
 from gateway.service.undoing import undo
 from gateway.service.waits import Waits
 from gateway.service.witness import Witness
-from gateway.store.port import Bounds, Bus, Command, Exists, Full, Left, Store
+from gateway.store.port import Asker, Bounds, Bus, Command, Exists, Full, Left, Store
 from gateway.tasks import call
 from gateway.tasks.model import Outcome, Scope, Task, TaskKey
 from gateway.upstream.port import Channel
@@ -59,8 +59,7 @@ class TaskService:
         self._bus = bus
         self._witness = witness
         self._limits = limits
-        self.clock = clock
-        self.lease_ms = limits.lease_ms
+        self.clock, self.lease_ms = clock, limits.lease_ms
         self._crew = Crew("calls")
         self._early = EarlyCalls()
         self._tidying = Crew("tidying up")
@@ -71,7 +70,8 @@ class TaskService:
         self._creating: dict[tuple[Scope, str, bytes], asyncio.Event] = {}
         self.turns = Turns(replica, store.turns, bus, clock, limits.lease_ms, witness.turns)
         self.listeners = Listeners(replica, store, bus, self._tidying.spawn, limits.stream_queue_bytes)
-        self.waits = Waits(replica, bus, self.listeners, self._tidying.spawn)
+        asker = Asker(replica, limits.lease_ms)
+        self.waits = Waits(asker, store, bus, self.listeners, clock, self._tidying)
         self.announcer = Announcer(self.listeners)
         self.hub = Hub(store, bus, self._tidying, clock)
         self._tools = Tools(store, witness, self.announcer, clock, limits, self._crew.spawn)

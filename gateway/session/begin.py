@@ -98,6 +98,9 @@ class Beginning:
         try:
             running = await self._service.begin(order, only_final=only_final)
         except StoreAway as away:
+            if order.begins_elsewhere:
+                # The store may have the task all the same: then it is not this replica's alone (I3).
+                raise store_away("the call may be waiting for its turn as a task") from away
             if policy.mode == "optional" and not dialect.manner.at_once:
                 _log.warning("the store is away, %s runs as an ordinary request", visit.request.method)
                 return await pass_on(visit)

@@ -185,7 +185,8 @@ class RedisBus:
     def _doubt(self) -> None:
         """Ask at once whether the connection lives: another one to the store does not."""
         quiet, self._quiet = self._quiet, None
-        if quiet is not None:
+        # One that has just run out is being told so already.
+        if quiet is not None and not quiet.expired():
             quiet.reschedule(asyncio.get_running_loop().time())
 
     def _channels(self) -> tuple[bytes, ...]:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from gateway.store import records
+from gateway.store.bus import RedisBus
 from gateway.store.link import Link
 from gateway.store.scripts import Words
+from gateway.tasks.model import Scope, TaskKey
 
 # From the last change, and the last time that a replica saw the session for the first time.
 _LIFE_MS: Final = 24 * 3_600_000
+# No task goes by it: only what rings every bell rings for it.
+_NO_TASK: Final = TaskKey(Scope("", "changes"), "")
 
 
 class RedisKept:
-    """The `Kept` of `gateway.crossing.kept`."""
+    """The `Kept` of `gateway.crossing.kept` and the `Watched` of `gateway.crossing.hearsay`."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, bus: RedisBus) -> None:
         self._link = link
+        self._bus = bus
 
     def __repr__(self) -> str:
         return "<RedisKept>"
@@ -44,6 +49,24 @@ class RedisKept:
     async def forget(self, upstream: str, tag: str) -> None:
         """Keep nothing of a session any more; raise `StoreAway`."""
         await self._link.quick.ask((b"DEL", self._link.keys.kept(upstream, tag)))
+
+    def hear_return(self, ring: Callable[[], None]) -> None:
+        """Have `ring` called when other replicas are heard again, whose words may have been lost."""
+        self._bus.hear(_NO_TASK, ring)
+
+    def unhear_return(self, ring: Callable[[], None]) -> None:
+        """Have it called no more."""
+        self._bus.unhear(_NO_TASK, ring)
+
+    async def note(self, upstream: str, name: str, seconds: float) -> None:
+        """Note a name for so many seconds from now; raise `StoreAway`."""
+        key = self._link.keys.kept(upstream, name)
+        await self._link.quick.ask((b"SET", key, b"", b"PX", b"%d" % (seconds * 1000)))
+
+    async def noted(self, upstream: str, name: str) -> bool:
+        """Tell whether a name is noted; raise `StoreAway`."""
+        (found,) = await self._link.quick.ask((b"EXISTS", self._link.keys.kept(upstream, name)))
+        return found == 1
 
 
 def _alive(key: bytes) -> Words:

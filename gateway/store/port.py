@@ -257,6 +257,14 @@ class Store(Protocol):
         """Let go of an answer that has reached the upstream."""
         ...
 
+    async def bespeak(self, key: TaskKey, relay_id: str, asker: Asker, waiter: str = "") -> int | None:
+        """Let a replica alone ask the client a pending request, for the lease; with 0 ms, let go of it.
+
+        Returns 0 where it is the replica's, else for how many milliseconds it is another's yet; `None`
+        where no such request waits. Who comes as the same `waiter`, where one is named, takes it along.
+        """
+        ...
+
     async def left(self, key: TaskKey, claim: Claim) -> Left | None:
         """Return what the replica left that ran the task before; `None` as in `start`."""
         ...

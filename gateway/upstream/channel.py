@@ -28,6 +28,8 @@ _CREDENTIALS: Final = (401, 403)
 # How long a stream may take to end by itself after the response, so that its connection can be reused.
 _LINGER: Final = 2.0
 UNKNOWN_SESSION: Final = "the upstream no longer knows the session"
+# Of a call that was taken: what became of it nobody knows.
+UNKNOWN_MEANWHILE: Final = f"{UNKNOWN_SESSION} in which the call was made"
 
 
 class Requester(Protocol):
@@ -171,7 +173,7 @@ class HttpChannel:
             return await reader.resume(self._http, self._resuming(headers))
         except UpstreamLost as lost:
             if lost.status == 404 and self._session is not None:
-                raise self._unknown(self._session) from lost
+                raise self._unknown(self._session, UNKNOWN_MEANWHILE, midway=True) from lost
             raise
 
     def _given(self, headers: Headers) -> Headers:
@@ -187,10 +189,12 @@ class HttpChannel:
     def _resuming(self, headers: Headers) -> Headers:
         return [*self._given(self._headers or headers), ("accept", EVENT_STREAM)]
 
-    def _unknown(self, session: str) -> UpstreamLost:
+    def _unknown(
+        self, session: str, words: str = UNKNOWN_SESSION, *, midway: bool = False
+    ) -> UpstreamLost:
         if self.on_gone is not None:
             self.on_gone(session)
-        return UpstreamLost(UNKNOWN_SESSION, status=404)
+        return UpstreamLost(words, status=404, midway=midway)
 
     def _refused(self, answer: Answer) -> UpstreamLost:
         status = answer.status

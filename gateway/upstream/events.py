@@ -17,6 +17,8 @@ _log = logging.getLogger("gateway.upstream")
 _TRIES: Final = 5
 _RETRY: Final = 1.0
 _RETRY_MAX: Final = 30.0
+# The shortest wait after a stream that said nothing; it doubles up to the usual one.
+_EMPTY: Final = 0.02
 # A stream that was held open so long was no failure, even if nothing came on it.
 _HELD: Final = 5.0
 _BUSY: Final = 409
@@ -48,6 +50,7 @@ class Reader:
         self._begun = False
         self._retry = _RETRY
         self._fruitless = 0
+        self._empty = 0
         self._why = ""
 
     def __repr__(self) -> str:
@@ -63,6 +66,7 @@ class Reader:
         parser = Parser(self._limit)
         began = self._clock.monotonic()
         fruitful = False
+        self._empty += 1
         try:
             async for chunk in answer.chunks():
                 for event in parser.feed(chunk):
@@ -73,6 +77,7 @@ class Reader:
                     if event.name == "error":
                         raise UpstreamLost("the upstream reported an error on the stream")
                     if event.name == "message" and event.data.strip():
+                        self._empty = 0
                         yield event
                     elif event.id:
                         yield Event(b"", id=event.id)
@@ -116,7 +121,7 @@ class Reader:
                 self._retry = min(_POLL_MAX, 2 * self._retry)
                 continue
             if answer.status not in (429, 500, 502, 503, 504):
-                raise UpstreamLost(NO_RESUME, status=answer.status)
+                raise UpstreamLost(NO_RESUME, status=answer.status, midway=True)
             self._why = f"the stream was cut and the upstream answered {answer.status} to resuming it"
             self._fruitless += 1
 
@@ -128,5 +133,6 @@ class Reader:
 
     def _delay(self) -> float:
         if not self._fruitless:
-            return self._retry
+            least = _EMPTY * 2 ** min(self._empty, _TRIES) if self._empty else 0.0
+            return max(self._retry, least)
         return min(_RETRY_MAX, max(self._retry, 0.5) * 2**self._fruitless)

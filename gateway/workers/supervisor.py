@@ -72,6 +72,7 @@ class Supervisor:
         self._silent: set[WorkerProcess] = set()
         self._settled = asyncio.Event()
         self._renewing = asyncio.Lock()
+        self._renewal_waits = False
         self._pickled = pickle.dumps(config)
         self._slots = [
             Slot(each, clock, lambda: self._pickled, self._look, self._sums.bury)
@@ -156,9 +157,13 @@ class Supervisor:
     def _hear_signals(self) -> None:
         hear({signal.SIGTERM: LEAVE, signal.SIGINT: DRAIN}, self._stop)
         if (load := self._reload) is not None:
-            asyncio.get_running_loop().add_signal_handler(
-                signal.SIGHUP, lambda: self._crew.spawn(self._renew(load), "renew")
-            )
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._renew_soon, load)
+
+    def _renew_soon(self, load: Callable[[], Config]) -> None:
+        """Read the configuration again; those who ask while one waits to be read are one."""
+        if not self._renewal_waits:
+            self._renewal_waits = True
+            self._crew.spawn(self._renew(load), "renew")
 
     def _stop(self, level: int) -> None:
         """End all workers, with the patience of the level."""
@@ -172,6 +177,7 @@ class Supervisor:
     async def _renew(self, load: Callable[[], Config]) -> None:
         """Read the configuration again, and pass it on where it is good."""
         async with self._renewing:
+            self._renewal_waits = False
             try:
                 config = await asyncio.to_thread(load)
                 fixed = needs_start(self._config, config)

@@ -21,6 +21,7 @@ from tests.bench.contenders import Contender, Unavailable
 from tests.bench.figures import Outcome, summary, table
 from tests.bench.process import Child, free_port, start_module
 from tests.bench.redis_process import find_server, start_redis
+from tests.bench.scale import SCALE, measure_scale
 from tests.bench.scenarios import BRIDGED, CALLS, Bench, Pace, measure_calls, measure_idle
 from tests.bench.tasks import Maker, measure_tasks
 from tests.bench.waiting import measure_waiters, measure_wakes
@@ -33,9 +34,22 @@ SCENARIOS: Final = (
     "tasks",
     "waiters",
     "wakes",
+    *SCALE,
 )
 PACKAGES: Final = ("aiohttp", "uvloop", "httptools", "msgspec", "redis", "mcp")
-QUICK: Final = Pace(rounds=2, seconds=0.35, warm=0.1, sessions=200, waiters=200)
+QUICK: Final = Pace(
+    rounds=2,
+    seconds=0.35,
+    warm=0.1,
+    sessions=200,
+    waiters=200,
+    replicas=(1, 2),
+    clients=8,
+    stored=2_000,
+    scopes=20,
+    streams=50,
+    kept=100,
+)
 FULL: Final = Pace(rounds=5, seconds=1.5, warm=0.3, sessions=500, waiters=10_000)
 
 Loop = Literal["asyncio", "uvloop"]
@@ -61,9 +75,15 @@ def options(words: Sequence[str] | None) -> Options:
     parser.add_argument("--seconds", type=float, help="length of a round")
     parser.add_argument("--sessions", type=int, help="idle sessions")
     parser.add_argument("--waiters", type=int, help="blocked requests for a result")
+    parser.add_argument("--stored", type=int, help="stored tasks, a hundred to a scope")
+    parser.add_argument("--streams", type=int, help="idle sessions on one replica")
+    parser.add_argument("--kept", type=int, help="stored tasks whose memory is measured")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to a file")
     found = parser.parse_args(words)
-    asked = {key: getattr(found, key) for key in ("rounds", "seconds", "sessions", "waiters")}
+    numbers = ("rounds", "seconds", "sessions", "waiters", "stored", "streams", "kept")
+    asked = {key: getattr(found, key) for key in numbers}
+    if found.stored is not None:
+        asked["scopes"] = max(1, found.stored // 100)
     pace = msgspec.structs.replace(
         QUICK if found.quick else FULL, **{key: value for key, value in asked.items() if value is not None}
     )
@@ -125,6 +145,7 @@ class Session:
                 self._add(await measure_idle(self._bench, alone, base, rounds))
         await self._tasks()
         await self._waiting()
+        await self._scale()
 
     async def _start_redis(self) -> None:
         command = find_server()
@@ -209,6 +230,11 @@ class Session:
         if "wakes" in self._asked.only:
             for outcome in await measure_wakes(self._bench, self._gateway_on, port):
                 self._add(outcome)
+
+    async def _scale(self) -> None:
+        wanted = [name for name in SCALE if name in self._asked.only]
+        if wanted and self._redis is not None and "gateway" in self._asked.contenders:
+            await measure_scale(self._bench, self._target, wanted, self._add, say)
 
     async def _gateway_on(self, store: str) -> Contender:
         return await contenders.start_gateway(self._target, store)

@@ -21,6 +21,7 @@ SERVER_PARTS: Final = ("uvloop==0.23.0", "httptools==0.9.0")
 PIP_OPTIONS: Final = ("--quiet", "--disable-pip-version-check")
 # Far above any load, yet not `off`: what the checks cost stays in the measurement.
 UNREACHED: Final = "100000000/minute"
+CONNECTIONS: Final = 1000  # to the upstream; the default
 
 
 class Contender(msgspec.Struct):
@@ -76,7 +77,9 @@ async def start_bare(upstream: Target, loop: str) -> Contender:
     return Contender(f"bare-{loop}", Target(port, upstream.path), [child])
 
 
-def gateway_config(port: int, admin: int, upstream: Target, store: str) -> dict[str, Any]:
+def gateway_config(
+    port: int, admin: int, upstream: Target, store: str, connections: int = CONNECTIONS
+) -> dict[str, Any]:
     """Return the gateway's configuration: the defaults, with limits that the load does not reach."""
     rates = dict.fromkeys(("create", "get", "result", "list"), UNREACHED)
     return {
@@ -86,6 +89,7 @@ def gateway_config(port: int, admin: int, upstream: Target, store: str) -> dict[
         "upstreams": {
             "bench": {
                 "url": f"http://127.0.0.1:{upstream.port}{upstream.path}",
+                "max_connections": connections,
                 # Clients of dialect C get a task for each call, as from FastMCP. Calls that are held
                 # leave some of the connections to the upstream (1000) to other calls.
                 "tasks": {
@@ -104,13 +108,15 @@ def gateway_config(port: int, admin: int, upstream: Target, store: str) -> dict[
     }
 
 
-async def start_gateway(upstream: Target, store: str, workers: int = 1) -> Contender:
+async def start_gateway(
+    upstream: Target, store: str, workers: int = 1, connections: int = CONNECTIONS
+) -> Contender:
     """Start the gateway of so many processes; raise `Unavailable` where it does not get ready."""
     port, admin = free_port(), free_port()
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         config = Path(folder) / "gateway.yaml"
         # JSON is YAML too.
-        config.write_bytes(msgspec.json.encode(gateway_config(port, admin, upstream, store)))
+        config.write_bytes(msgspec.json.encode(gateway_config(port, admin, upstream, store, connections)))
         command = [sys.executable, "-m", "gateway", "serve", "-c", str(config), "--workers", str(workers)]
         child = await (Child if workers == 1 else Family).start("gateway", command)
         await _ready(child, f"http://127.0.0.1:{admin}/readyz")

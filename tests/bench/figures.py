@@ -42,7 +42,7 @@ COLUMNS: Final[dict[str, str]] = {
     "answered": "all answered s",
 }
 # Shown for who doubts the bench itself; a ratio of them says nothing.
-PLAIN: Final = frozenset({"load_cpu", "polls", "upstream_cpu"})
+PLAIN: Final = frozenset({"load_cpu", "polls", "upstream_cpu", "scripts", "redis_kb", "client_kb"})
 
 Figures = dict[str, float]
 

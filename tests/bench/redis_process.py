@@ -88,9 +88,9 @@ class Server:
         }
 
     async def used(self) -> int:
-        """Return the bytes that it has in use."""
+        """Return the bytes that it has in use, without the buffers of its clients."""
         found = await self.client.info("memory")
-        return int(found["used_memory"])
+        return int(found["used_memory"]) - int(found.get("mem_clients_normal", 0))
 
     async def close(self) -> None:
         """Close the connection that it was asked on."""

@@ -26,9 +26,9 @@ from tests.bench.scenarios import Bench, timed, turned
 from tests.bench.wire import Target, WrongAnswer
 from tests.tools import ToolMissing
 
-CLIENTS: Final = 64
 ALONE: Final = "1 alone"
 ROUNDS: Final = 3
+SECONDS: Final = 0.3  # at least
 WORKERS: Final = 2
 
 Maker = Callable[[str, int], Awaitable[Contender]]
@@ -68,8 +68,9 @@ async def measure_replicas(bench: Bench, maker: Maker, store: Server) -> list[Ou
     Each fleet has keys of its own on the one Redis, since replicas hear of each other's tasks. The
     replica that is alone is also the one that is the only one behind HAProxy.
     """
-    if bench.pace.rounds > ROUNDS:
-        bench = msgspec.structs.replace(bench, pace=msgspec.structs.replace(bench.pace, rounds=ROUNDS))
+    rounds, seconds = min(bench.pace.rounds, ROUNDS), max(bench.pace.seconds, SECONDS)
+    pace = msgspec.structs.replace(bench.pace, rounds=rounds, seconds=seconds)
+    bench = msgspec.structs.replace(bench, pace=pace)
     async with AsyncExitStack() as stack:
         fleets, notes = await _fleets(bench.pace.replicas, maker, store, stack)
         return [await _measure(bench, work, fleets, store, notes) for work in WORKS]
@@ -106,11 +107,12 @@ async def _fleets(
 async def _measure(
     bench: Bench, work: Work, fleets: Sequence[Fleet], store: Server, notes: Sequence[str]
 ) -> Outcome:
-    title = f"{work.title}, {CLIENTS} at a time, replicas on one machine"
+    clients = bench.pace.clients
+    title = f"{work.title}, {clients} at a time, replicas on one machine"
     outcome = Outcome(f"replicas-{work.name}", title, ALONE, {fleet.name: [] for fleet in fleets}, [*notes])
     for number in range(bench.pace.rounds):
         for fleet in turned(fleets, number):
-            opening = Order("open", work.kind, fleet.target, CLIENTS)
+            opening = Order("open", work.kind, fleet.target, clients)
             aside = {"redis_cpu": store.child}
             if fleet.balancer is not None:
                 aside["balancer_cpu"] = fleet.balancer

@@ -57,6 +57,7 @@ class Pace(msgspec.Struct, frozen=True):
     sessions: int
     waiters: int
     replicas: tuple[int, ...] = (1, 2, 4)
+    clients: int = 64
     stored: int = 100_000
     scopes: int = 1_000
     streams: int = 5_000

@@ -7,6 +7,7 @@ import time
 from typing import Final
 
 from tests.chaos.sessions import Sessions
+from tests.chaos.stories import TERMINAL
 from tests.chaos.users import PAUSE, TRIES, Call
 from tests.chaos.wire import BROKEN, Reply, Subject, events
 from tests.wire.answers import Answer, Json
@@ -111,6 +112,7 @@ class UserA(Sessions):
         params = {"name": call.tool, "arguments": call.arguments, "_meta": meta}
         message = {"jsonrpc": "2.0", "id": ident, "method": "tools/call", "params": params}
         sent, session = time.time(), self.session
+        answer = None
         try:
             async with asyncio.timeout(0.02 if hurry else self.wire.patience):
                 answer = await self.wire.open("POST", self.upstream, self.headers(), message)
@@ -118,17 +120,21 @@ class UserA(Sessions):
                 # What is said of the call before it has become a task.
                 while first is not None and "method" in first and first["method"] != CREATED:
                     first = await events(answer, 3600)
-        except TimeoutError:
-            self.wire.record(call, "create", sent, "left" if hurry else "late")
-            return False
-        except BROKEN as fault:
-            self.wire.failed(call, "create", sent, Reply("lost", words=f"{type(fault).__name__}: {fault}"))
+        except (TimeoutError, *BROKEN) as fault:
+            if answer is not None:
+                answer.cut()
+            if isinstance(fault, TimeoutError):
+                self.wire.record(call, "create", sent, "left" if hurry else "late")
+            else:
+                reply = Reply("lost", words=f"{type(fault).__name__}: {fault}")
+                self.wire.failed(call, "create", sent, reply)
             return False
         self.noticed(answer.status, session)
         return await self._began(call, sent, answer, first, ident)
 
     async def _began(self, call: Call, sent: float, answer: Answer, first: Json | None, ident: int) -> bool:
         if first is None:
+            answer.cut()
             words = "the answer ended without a word"
             self.wire.failed(call, "create", sent, Reply("lost", answer.status, words=words))
             return False
@@ -167,7 +173,7 @@ class UserA(Sessions):
                 call, "stream", sent, Reply("lost", answer.status, words=words), status="failed"
             )
             await asyncio.sleep(PAUSE)
-            again = await self._resume(answer.last_id)
+            again = None if call.over or call.status in TERMINAL else await self._resume(answer.last_id)
             if again is None:
                 return
             answer = again
@@ -210,11 +216,13 @@ class UserA(Sessions):
         return False
 
     async def _answer(self, call: Call, question: Json) -> None:
-        """Answer a question, on whichever replica; one about another task is not for this stream."""
+        """Answer a question on whichever replica; the stream of the session has those of all its tasks."""
         asked = str(question["params"]["message"])
-        right = asked.endswith(f" {call.nonce}?")
-        content = {"word": call.word if right else f"asked on the stream of {call.nonce}: {asked}"}
-        meta = {"_meta": {RELATED: {"taskId": call.task_id}}}
+        related = str(question["params"]["_meta"][RELATED]["taskId"])
+        mine = related in {one.task_id for one in self.mine}
+        right = asked.endswith(f" {related}?") and mine
+        content = {"word": f"word-{related}" if right else f"asked about {related}: {asked}"}
+        meta = {"_meta": {RELATED: {"taskId": related}}}
         result = {"action": "accept", "content": content, **meta}
         for _ in range(TRIES):
             sent = time.time()

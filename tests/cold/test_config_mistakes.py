@@ -57,7 +57,12 @@ def tasks(body: str) -> str:
         (
             tasks("      tools:\n        'render_*': {max_concurrent: 0}\n"),
             'gateway.yaml:6: upstreams.reports.tasks.tools."render_*".max_concurrent: 0 is out of range; '
-            "write a number from 1 to 1000000000",
+            "write a number from 1 to 1000000000, or unlimited",
+        ),
+        (
+            tasks("      max_concurrent_per_scope: many\n"),
+            'gateway.yaml:5: upstreams.reports.tasks.max_concurrent_per_scope: "many" is not a whole '
+            "number; write one from 1 to 1000000000, or unlimited",
         ),
         (
             tasks("      keep_alive: {default: 48h, max: 24h}\n"),
@@ -255,6 +260,15 @@ def tasks(body: str) -> str:
         (
             f"{GOOD}\nstore: {{url: 'redis://'}}",
             "gateway.yaml:2: store.url: the host is missing; write it like redis://localhost:6379",
+        ),
+        (
+            f"{GOOD}\nstore: {{url: 'redis+sentinel:///mymaster'}}",
+            "gateway.yaml:2: store.url: the host is missing; "
+            "write it like redis+sentinel://localhost:26379/mymaster",
+        ),
+        (
+            f"{GOOD}\nworkers: all",
+            'gateway.yaml:2: workers: "all" is not a whole number; write one from 0 to 256, or auto',
         ),
         (
             f"{GOOD}\nstore: {{url: 'redis+sentinel://:p@a:1,b:2'}}",

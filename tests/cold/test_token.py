@@ -153,3 +153,23 @@ def test_I10_the_sessions_that_a_sealer_remembers_are_bounded() -> None:
         sealer.seal(msgspec.structs.replace(ONE, tag=str(number)))
     assert repr(sealer) == "<Sealer, 10000 known>"
     assert sealer.open(first) == ONE
+
+
+def test_I6_a_session_of_another_version_is_opened_as_far_as_it_is_known() -> None:
+    class Later(Session, frozen=True, array_like=True):
+        more: int = 1
+
+    class Earlier(msgspec.Struct, frozen=True, array_like=True):
+        tag: str
+        upstream: str
+        upstream_id: str | None
+        link: bool
+        version: str
+        own_tasks: bool
+        initialize: bytes | None = None
+
+    members = {name: getattr(ONE, name) for name in Earlier.__struct_fields__}
+    later = Later(**members, principal=None, crossed=False)
+    assert fresh().open(fresh().seal(later)) == ONE
+    # The sealer asks for no more than the members that there have always been.
+    assert fresh().open(fresh().seal(Earlier(**members))) == ONE  # pyright: ignore[reportArgumentType]

@@ -86,7 +86,8 @@ async def test_I6_a_link_has_one_owner_until_it_gives_it_up_or_falls_silent(
 
 
 async def test_I8_what_a_session_is_about_is_kept_for_a_while(world: World) -> None:
-    kept = RedisKept(world.link())
+    link = world.link()
+    kept = RedisKept(link, RedisBus(link, "r1"))
     assert await kept.read("u", "t") == {}
     await kept.write("u", "t", {"level": "info", "uri:file:///ä": ""})
     await kept.write("u", "t", {"level": "debug", "uri:x": ""})

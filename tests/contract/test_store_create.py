@@ -192,6 +192,25 @@ async def test_a_record_that_was_evicted_is_not_listed_and_frees_its_place(
     assert isinstance(await store.create(new_task(key_of("t2")), "r1", LEASE_MS, bounds), Task)
 
 
+@pytest.mark.parametrize("lost", [("record",), ("record", "requests"), ("record", "index")])
+async def test_an_id_whose_keys_were_evicted_is_made_anew_and_nothing_of_the_old_one_stays(
+    world: World, store: RedisStore, lost: tuple[str, ...]
+) -> None:
+    names = ("index", "expiries", "active", "requests", "record", "outcome", "log")
+    keys: dict[str, bytes] = dict(zip(names, store.link.keys.task(key_of()), strict=True))
+    await create(store, key_of("t0"))
+    await create(store, key_of())
+    for name in lost:
+        await world.redis.delete(keys[name])
+    made = await store.create(new_task(key_of(), request_id=b"2"), "r1", LEASE_MS, ROOMY)
+    assert isinstance(made, Task)
+    assert (await store.page(SCOPE, None, 10))[0][-1] == made
+    assert len(await world.redis.zrange(keys["index"], 0, -1)) == (1 if "index" in lost else 2)
+    assert await store.find_request(SCOPE, "s1", b"2") == key_of()
+    for one in (key_of("t0"), key_of()):
+        await store.remove(one)
+
+
 async def test_a_task_is_found_by_its_digest_alone(store: RedisStore) -> None:
     made = await create(store, key_of())
     assert await store.get(type(made.key).from_digest(SCOPE, key_of().digest)) == made

@@ -104,11 +104,14 @@ async def begun(replica: Replica, channel: ScriptedChannel, policy: Policy | Non
 
 
 async def taken_up(replica: Replica) -> None:
-    """Let a replica look after leases until it runs a task."""
+    """Let a replica look after leases until it runs a task, which is surely its own then."""
     async with asyncio.timeout(WAIT):
         while not replica.service.running:
             await asyncio.sleep(0.005)
             await replica.look_after()
+            # The clock stands still meanwhile.
+            if coming := list(replica.service.coming.values()):
+                await asyncio.wait(coming)
 
 
 def taken(replica: Replica) -> dict[str, float]:

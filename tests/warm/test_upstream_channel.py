@@ -8,8 +8,10 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
+from gateway.aio.clock import SystemClock
+from gateway.crossing.carriers import HttpCarrier
 from gateway.protocol.errors import UpstreamLost
-from gateway.upstream.channel import HttpChannel
+from gateway.upstream.channel import UNKNOWN_MEANWHILE, HttpChannel
 from gateway.upstream.http import Http
 from gateway.upstream.options import UrlOptions
 from gateway.upstream.port import place_of
@@ -233,8 +235,14 @@ async def test_an_upstream_that_cannot_resume_is_asked_once(status: int) -> None
         wrong = await lost(channel)
         # 2025-11-25 "Session Management": 404 to a session id is the end of the session.
         cut = "the stream was cut and the upstream cannot resume it"
-        assert str(wrong) == ("the upstream no longer knows the session" if status == 404 else cut)
+        assert str(wrong) == (UNKNOWN_MEANWHILE if status == 404 else cut)
         assert wrong.status == status
+        # The call was taken: that its session is gone does not say that it never ran (I3).
+        clock = SystemClock()
+        http = Http(UrlOptions(name="x", url="http://127.0.0.1:1"), clock)
+        carrier = HttpCarrier(http, "s", [], clock)
+        assert carrier.forgot(wrong) == (status == 404)
+        assert not carrier.unrun(wrong)
         assert len(server.of("GET")) == 1
 
 

@@ -8,11 +8,14 @@ store only run once, and those that cannot be there are skipped with the reason 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.balancers import CHOICE
 
+HERE: Final = Path(__file__).parent
 _IN_MEMORY = ("memory", "era_alone")
 # What several replicas do with each other is what these are about: they start them one by one.
 _OWN_REPLICAS = (
@@ -34,21 +37,37 @@ def front_closed() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Behind a balancer, leave out the second store of the same test, and skip what needs one replica."""
-    if not CHOICE.balanced:
+    """Leave out what this run is not for, and skip what cannot be behind a balancer."""
+    if CHOICE.word == "direct":
         return
-    left_out = _LONG if CHOICE.word == "alternate" else ()
-    stays = [
-        item for item in items if not _has_any(item, _IN_MEMORY) and not item.path.name.startswith(left_out)
-    ]
+    stays = [item for item in items if _stays(item)]
     config.hook.pytest_deselected(items=[item for item in items if item not in stays])
     items[:] = stays
+    if CHOICE.word in ("mixed", "rest"):
+        return
     for item in items:
-        if item.path.name.startswith(_OWN_REPLICAS):
-            item.add_marker(pytest.mark.skip(reason="brings replicas of its own"))
-        for mark in item.iter_markers("one_replica"):
-            if "only" not in mark.kwargs or _has_any(item, mark.kwargs["only"]):
-                item.add_marker(pytest.mark.skip(reason=f"one replica: {mark.args[0]}"))
+        if (reason := _alone(item)) is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _stays(item: pytest.Item) -> bool:
+    if item.path.parent != HERE:
+        return True
+    in_memory = _has_any(item, _IN_MEMORY)
+    if CHOICE.word in ("mixed", "rest"):
+        mixed = _alone(item) is None or (in_memory and not item.path.name.startswith(_OWN_REPLICAS))
+        return mixed == (CHOICE.word == "mixed")
+    return not in_memory and not (CHOICE.word == "alternate" and item.path.name.startswith(_LONG))
+
+
+def _alone(item: pytest.Item) -> str | None:
+    """Return why a test cannot be behind a balancer, `None` where it can."""
+    if item.path.name.startswith(_OWN_REPLICAS):
+        return "brings replicas of its own"
+    for mark in item.iter_markers("one_replica"):
+        if "only" not in mark.kwargs or _has_any(item, mark.kwargs["only"]):
+            return f"one replica: {mark.args[0]}"
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -118,7 +118,7 @@ async def deployed(
     upstream: EraUpstream, config: Json, place: Path, replicas: int = 1
 ) -> AsyncGenerator[Eras]:
     """Serve by gateways of a test's own."""
-    gateways = await started(*[config] * (1 if CHOICE.balanced else replicas), place=place)
+    gateways = await started(*[config] * (1 if CHOICE.balances(config) else replicas), place=place)
     try:
         yield Eras(upstream, gateways, None)
     finally:

@@ -1,4 +1,4 @@
-"""Replicas whose clocks differ by minutes: the store's decides what all agree upon (design section 6; I5, I6, I8).
+"""Replicas whose clocks differ by minutes: the store's decides (design section 6; invariants 5, 6, 8, 10).
 
 One is seven minutes ahead and one seven behind, by libfaketime; what elapses is the same for both.
 """
@@ -117,9 +117,7 @@ async def test_I6_a_task_of_dialect_a_is_the_same_everywhere(skewed: Skewed, her
 
 
 @BOTH_WAYS
-async def test_I6_a_task_of_dialect_b_is_the_same_everywhere(
-    skewed: Skewed, here: int, there: int
-) -> None:
+async def test_I6_a_task_of_dialect_b_is_the_same_everywhere(skewed: Skewed, here: int, there: int) -> None:
     async with TasksB(skewed.url(here), authorization=f"Bearer b{here}") as client:
         other = client.twin(skewed.url(there))
         key = new_id()
@@ -136,9 +134,7 @@ async def test_I6_a_task_of_dialect_b_is_the_same_everywhere(
 
 
 @BOTH_WAYS
-async def test_I6_a_task_of_dialect_c_is_the_same_everywhere(
-    skewed: Skewed, here: int, there: int
-) -> None:
+async def test_I6_a_task_of_dialect_c_is_the_same_everywhere(skewed: Skewed, here: int, there: int) -> None:
     async with (
         Stateless(skewed.url(here), authorization=f"Bearer c{here}") as client,
         Stateless(skewed.url(there), authorization=f"Bearer c{here}") as other,
@@ -226,16 +222,11 @@ def answered(asked: Json) -> Json:
 async def test_I10_a_rate_is_one_for_all_and_says_when_to_come_back(skewed: Skewed) -> None:
     async with TasksB(skewed.url(0), authorization="Bearer rate") as client:
         both = [client, client.twin(skewed.url(1))]
-        for number in range(70):
-            message = client.request("tasks/list", {})
-            async with await both[number % 2].post(message) as answer:
-                if answer.status == 429:
-                    break
-        else:
-            raise AssertionError("no rate was met")
+        answers = [await both[number % 2].ask("tasks/list", {}) for number in range(70)]
+        refused = [answer["error"]["data"] for answer in answers if "error" in answer]
         # What a replica has taken of a window at once, a twentieth, may be lost to the other.
-        assert 60 - 2 * 3 <= number <= 60
-        assert 0 < int(answer.headers["retry-after"]) <= 60
+        assert 60 - 2 * 3 <= len(answers) - len(refused) <= 60
+        assert all(0 < one["retryAfter"] <= 60 for one in refused)
 
 
 async def test_a_list_is_read_page_by_page_at_any_replica(
@@ -256,7 +247,10 @@ async def test_I5_a_dead_replicas_task_is_taken_over_in_time_and_no_living_ones(
     skewed: Skewed, here: int, there: int
 ) -> None:
     (doomed,) = await skewed.beside(SKEWS[here])
-    async with Seed(doomed.url("main"), f"Bearer dead{here}") as seed, skewed.client("Bearer alive") as alive:
+    async with (
+        Seed(doomed.url("main"), f"Bearer dead{here}") as seed,
+        skewed.client("Bearer alive") as alive,
+    ):
         other = seed.twin(skewed.url(there))
         before = {number: skewed.taken(number) for number in (0, 1)}
         dies, lives = new_id(), new_id()
@@ -267,7 +261,7 @@ async def test_I5_a_dead_replicas_task_is_taken_over_in_time_and_no_living_ones(
             call.raw(f"id: {name}.1\ndata:\n\n".encode())
             await skewed.placed(name)
         # So long that each lease has been renewed or lost, whoever's clock had counted.
-        until = time.monotonic() + 4 * LEASE
+        until = time.monotonic() + 2.5 * LEASE
         while time.monotonic() < until:
             assert (await other.get(dies))["result"]["status"] == "working"
             await asyncio.sleep(0.1)

@@ -78,7 +78,6 @@ async def test_a_question_that_the_get_stream_took_is_not_asked_again(
     assert [one.stream for one in questions(client)] == ["get"]
 
 
-@pytest.mark.one_replica("waiters at two replicas are asked once at each")
 @pytest.mark.parametrize("replica", [0, 1])
 async def test_a_question_is_asked_on_one_of_many_result_streams(
     place: Place, client: TasksB, replica: int

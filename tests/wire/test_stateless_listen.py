@@ -102,7 +102,6 @@ async def test_a_resource_stays_subscribed_to_while_somebody_listens(eras: Eras,
     await eras.upstream.until(lambda: eras.upstream.asked("resources/unsubscribe", session))
 
 
-@pytest.mark.one_replica("each replica has upstream sessions of its own")
 async def test_a_change_that_comes_on_the_stream_of_a_call_is_told_too(
     eras: Eras, caller: Stateless
 ) -> None:

@@ -13,9 +13,12 @@ local now = math.floor(now_us / 1000)
 sweep(now)
 if redis.call('EXISTS', RECORD) == 1 then return '=' end
 if redis.call('SCARD', ACTIVE) >= tonumber(ARGV[10]) then return '<active' end
-if redis.call('ZCOUNT', EXPIRIES, '(' .. whole(now), '+inf') >= tonumber(ARGV[11]) then return '<stored' end
+-- To count those that live takes long in a small set, which is a list; how many there are is known.
+if redis.call('ZCARD', EXPIRIES) >= tonumber(ARGV[11])
+  and redis.call('ZCOUNT', EXPIRIES, '(' .. whole(now), '+inf') >= tonumber(ARGV[11]) then return '<stored' end
 
-forget(DIGEST)
+-- What an eviction left of a task of that id: all but the request is written anew below.
+if redis.call('HEXISTS', REQUESTS, DIGEST) == 1 then forget(DIGEST) end
 redis.call('DEL', OUTCOME, LOG)
 redis.call('HSET', RECORD, 'version', '1', 'made', ARGV[4], 'keep_alive', ARGV[5], 'timeout', ARGV[6],
            'status', ARGV[7], 'created', whole(now), 'updated', whole(now), 'owner', ARGV[3], 'epoch', '1',
@@ -29,5 +32,5 @@ if last[2] and tonumber(last[2]) >= place then place = tonumber(last[2]) + 1 end
 redis.call('ZADD', INDEX, whole(place), DIGEST)
 redis.call('SADD', ACTIVE, DIGEST)
 redis.call('HSET', REQUESTS, DIGEST, ARGV[8], ARGV[8], DIGEST .. ARGV[9])
-keep_running(now)
+keep_running(now, true)
 return pack_record(RECORD)

@@ -10,7 +10,7 @@ for i = 1, #fields, 2 do
   if string.sub(fields[i], 1, 2) == 'p:' then
     local _, head, length = string.find(fields[i + 1], '^%d+:(%d+):')
     if string.sub(fields[i + 1], head + 1, head + tonumber(length)) == ARGV[5] then
-      redis.call('HDEL', RECORD, fields[i])
+      redis.call('HDEL', RECORD, fields[i], 'w:' .. string.sub(fields[i], 3))
       if redis.call('HINCRBY', RECORD, 'waiting', -1) <= 0 then move(status, 'working', millis()) end
       ring()
     end

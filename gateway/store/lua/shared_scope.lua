@@ -27,9 +27,9 @@ local function move(status, target, now)
   return true
 end
 
-local function forget(digest)
+-- A small sorted set is a list: to take a member out by its name reads it all.
+local function unlist(digest)
   redis.call('ZREM', INDEX, digest)
-  redis.call('ZREM', EXPIRIES, digest)
   redis.call('SREM', ACTIVE, digest)
   local request = redis.call('HGET', REQUESTS, digest)
   if request then
@@ -39,10 +39,16 @@ local function forget(digest)
   end
 end
 
+local function forget(digest)
+  redis.call('ZREM', EXPIRIES, digest)
+  unlist(digest)
+end
+
 -- Forget tasks whose life has ended; the scope's keys then live as long as the longest of the others.
 local function sweep(now, added)
   local over = redis.call('ZRANGEBYSCORE', EXPIRIES, '-inf', whole(now), 'LIMIT', 0, 256)
-  for _, digest in ipairs(over) do forget(digest) end
+  if over[1] then redis.call('ZREMRANGEBYRANK', EXPIRIES, 0, #over - 1) end
+  for _, digest in ipairs(over) do unlist(digest) end
   local last = redis.call('ZREVRANGE', EXPIRIES, 0, 0, 'WITHSCORES')
   if not last[1] then
     redis.call('DEL', INDEX, EXPIRIES, ACTIVE, REQUESTS)
@@ -75,11 +81,11 @@ end
 
 -- A task that runs lives for its time limit, its keep-alive and some slack: nothing stays if all replicas die.
 -- What it has is left alone while the slack is hardly touched.
-local function keep_running(now)
+local function keep_running(now, new)
   local life = redis.call('HMGET', RECORD, 'timeout', 'keep_alive')
   local keep_alive = life[2] ~= '' and tonumber(life[2]) or 0
   local at = math.min(now + tonumber(life[1]) + keep_alive + SLACK, FOREVER - 1)
-  local has = redis.call('ZSCORE', EXPIRIES, DIGEST)
+  local has = not new and redis.call('ZSCORE', EXPIRIES, DIGEST)
   if has and at - tonumber(has) < SLACK / 4 then return end
   keep_until(at)
   sweep(now, true)
@@ -91,7 +97,7 @@ local function settle(now)
   local fields = redis.call('HKEYS', RECORD)
   for _, field in ipairs(fields) do
     local kind = string.sub(field, 1, 2)
-    if kind == 'p:' or kind == 'a:' then redis.call('HDEL', RECORD, field) end
+    if kind == 'p:' or kind == 'a:' or kind == 'w:' then redis.call('HDEL', RECORD, field) end
   end
   redis.call('HDEL', RECORD, 'course', 'request', 'kept', 'place', 'held_until')
   redis.call('HSET', RECORD, 'ended', whole(now), 'waiting', '0')

@@ -7,7 +7,7 @@ local status = redis.call('HGET', RECORD, 'status')
 if not status or ended(status) then return false end
 local pending = redis.call('HGET', RECORD, 'p:' .. ARGV[3])
 if not pending then return false end
-redis.call('HDEL', RECORD, 'p:' .. ARGV[3])
+redis.call('HDEL', RECORD, 'p:' .. ARGV[3], 'w:' .. ARGV[3])
 if ARGV[4] ~= '' then
   local _, head, length = string.find(pending, '^%d+:(%d+):')
   local ident = string.sub(pending, head + 1, head + tonumber(length))
