@@ -60,6 +60,10 @@ class Making(msgspec.Struct, frozen=True):
     caller: Caller | None = None
 
 
+class MaybeStored(Refusal):
+    """The store may have the task all the same: if so, another replica makes the call, nobody else (I3)."""
+
+
 class Beginning:
     """Begins tasks."""
 
@@ -99,8 +103,7 @@ class Beginning:
             running = await self._service.begin(order, only_final=only_final)
         except StoreAway as away:
             if order.begins_elsewhere:
-                # The store may have the task all the same: then it is not this replica's alone (I3).
-                raise store_away("the call may be waiting for its turn as a task") from away
+                raise maybe_stored() from away
             if policy.mode == "optional" and not dialect.manner.at_once:
                 _log.warning("the store is away, %s runs as an ordinary request", visit.request.method)
                 return await pass_on(visit)
@@ -113,7 +116,10 @@ class Beginning:
         return Stream(await begun(task_stream(running, visit.served.dialects)))
 
     async def make(self, visit: Visit, making: Making) -> Running:
-        """Make a task of a request of the stateless era; raise `Refusal`, `StoreAway`."""
+        """Make a task of a request of the stateless era; raise `Refusal`, `StoreAway`.
+
+        After either but `MaybeStored` the call is the caller's to make in another way.
+        """
         scope, task_id = self._names.new(visit)
         await check_rate(self._rates, "create", scope)
         dialect = visit.served.dialects["c"]
@@ -132,7 +138,12 @@ class Beginning:
             order.bounds = self.anonymous
         if self.courses is not None and making.caller is not None:
             self.courses.furnish(order, visit, making.caller)
-        running = await self._service.begin(order)
+        try:
+            running = await self._service.begin(order)
+        except StoreAway as away:
+            if order.begins_elsewhere:
+                raise maybe_stored() from away
+            raise
         return begun_or_refused(running, visit.policy, dialect, task_id)
 
     def reconfigure(self, limits: TaskLimits) -> None:
@@ -198,6 +209,14 @@ def store_away(what: str) -> Refusal:
     """Return the refusal for what cannot be done without the store."""
     words = f"Task store unavailable: {what}, try again later"
     return Refusal(INTERNAL_ERROR, words, {"retryAfter": 5}, retry_after=5)
+
+
+def maybe_stored() -> MaybeStored:
+    """Return the refusal of a call that must not be made in another way now."""
+    refusal = store_away("the call may wait for its turn as a task")
+    return MaybeStored(
+        refusal.code, refusal.message, refusal.data, status=refusal.status, retry_after=refusal.retry_after
+    )
 
 
 def _new_task(visit: Visit, dialect: Dialect, key: TaskKey, ask: Ask) -> NewTask:

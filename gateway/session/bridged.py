@@ -32,7 +32,7 @@ from gateway.protocol.stateless import (
 from gateway.service.early import Early
 from gateway.service.service import TaskService
 from gateway.session.asked import Asked, answer_with, in_its_codes
-from gateway.session.begin import Making, store_away
+from gateway.session.begin import Making, MaybeStored, store_away
 from gateway.session.exchange import (
     KEEP_ALIVE,
     KEEP_ALIVE_SECONDS,
@@ -213,8 +213,8 @@ class Bridged:
             )
         except (StoreAway, Refusal) as wrong:
             policy = asked.visit.policy
-            limited = isinstance(wrong, Refusal) and wrong.code == LIMIT_REACHED
-            if policy.mode != "required" and not (limited and policy.takes_turns):
+            limited = isinstance(wrong, Refusal) and wrong.code == LIMIT_REACHED and policy.takes_turns
+            if policy.mode != "required" and not limited:
                 return None
             if isinstance(wrong, StoreAway):
                 raise store_away("this call must be a task") from wrong

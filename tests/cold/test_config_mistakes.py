@@ -37,7 +37,7 @@ def tasks(body: str) -> str:
         (
             tasks("      keep_alive:\n        max: 1x\n"),
             'gateway.yaml:6: upstreams.reports.tasks.keep_alive.max: "1x" is not a duration; '
-            "write it like 500ms, 2s, 1h or 7d",
+            "write it like 500ms, 2s, 1h or 7d, or unlimited",
         ),
         (
             tasks("      keep_alive: 1h\n"),
