@@ -60,6 +60,7 @@ def options_of(name: str, upstream: UpstreamConfig, config: Config) -> UrlOption
         ca_file=None if upstream.ca_file is None else str(upstream.ca_file),
         connect_timeout=upstream.connect_timeout / 1000,
         max_connections=upstream.max_connections,
+        max_streams=config.limits.sessions,
         max_answer=largest,
         max_links=upstream.max_links,
         idle=upstream.idle / 1000,

@@ -181,8 +181,9 @@ class UpstreamConfig(Slice):
     max_connections: Annotated[int, count()] = Field(
         default=1000,
         description="Connections of one replica to `url` at the same time. A task holds one while it runs, "
-        "and so does every call that is not answered yet. As many wait for one, at least 100, for up to "
-        "`connect_timeout`; beyond it requests are answered 503 with `Retry-After`.",
+        "and so does every call that is not answered yet; GET streams are bounded by `limits.sessions`. "
+        "As many wait for one, at least 100, for up to `connect_timeout`; beyond it requests are answered "
+        "503 with `Retry-After`.",
     )
     max_sessions: Annotated[int, count()] = Field(
         default=1000,

@@ -189,9 +189,7 @@ class HttpChannel:
     def _resuming(self, headers: Headers) -> Headers:
         return [*self._given(self._headers or headers), ("accept", EVENT_STREAM)]
 
-    def _unknown(
-        self, session: str, words: str = UNKNOWN_SESSION, *, midway: bool = False
-    ) -> UpstreamLost:
+    def _unknown(self, session: str, words: str = UNKNOWN_SESSION, *, midway: bool = False) -> UpstreamLost:
         if self.on_gone is not None:
             self.on_gone(session)
         return UpstreamLost(words, status=404, midway=midway)

@@ -30,11 +30,16 @@ class Http:
         self.url = parse(options.url)
         self._clock = clock
         self._max_answer = options.max_answer
+        tls = tls_context(self.url, verify=options.verify_tls, ca_file=options.ca_file)
         self._origin = Origin(
             self.url,
-            tls_context(self.url, verify=options.verify_tls, ca_file=options.ca_file),
+            tls,
             connect_timeout=options.connect_timeout,
             max_connections=options.max_connections,
+        )
+        # Streams of idle sessions must not take the connections that calls need.
+        self._streams = Origin(
+            self.url, tls, connect_timeout=options.connect_timeout, max_connections=options.max_streams
         )
         self._gone: dict[str, None] = {}
         own = {name.lower(): content for name, content in options.headers.items()}
@@ -48,12 +53,12 @@ class Http:
         )
 
     def __repr__(self) -> str:
-        return f"<Http {self.url!r}, {len(self._origin)} connections>"
+        return f"<Http {self.url!r}, {self.connections} connections>"
 
     @property
     def connections(self) -> int:
         """How many connections are open."""
-        return len(self._origin)
+        return len(self._origin) + len(self._streams)
 
     async def forward(self, method: str, headers: Headers, body: bytes | None) -> Answer:
         """Send one request to the configured URL; the answer comes as soon as its head is in.
@@ -69,14 +74,15 @@ class Http:
         the request left, else only for methods that may be repeated (RFC 9110 section 9.2.2).
         """
         head = self._head(method, target, headers, body)
-        connection = self._origin.take_free()
+        origin = self._streams if method == "GET" else self._origin
+        connection = origin.take_free()
         if connection is not None:
             try:
                 return await connection.ask(method, head, body)
             except UpstreamLost as lost:
                 if lost.sent and not (method in _REPEATABLE and connection.silent):
                     raise
-        connection = await self._origin.open()
+        connection = await origin.open()
         return await connection.ask(method, head, body)
 
     def channel(self, session_id: str | None, headers: Headers) -> HttpChannel:
@@ -97,6 +103,7 @@ class Http:
     async def close(self) -> None:
         """Close all connections."""
         self._origin.close()
+        self._streams.close()
 
     def _head(self, method: str, target: str, headers: Headers, body: bytes | None) -> bytes:
         taken = self._taken

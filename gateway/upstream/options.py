@@ -15,7 +15,8 @@ class UrlOptions(msgspec.Struct, frozen=True, kw_only=True):
     """An upstream behind a URL.
 
     `headers` are sent with each request and win over the client's; `max_links` and `idle` are about
-    legacy SSE connections; `start_timeout` is the time that one may take to be ready.
+    legacy SSE connections; `start_timeout` is the time that one may take to be ready. `max_streams`
+    bounds the connections of GET requests, which sessions keep open.
     """
 
     name: str
@@ -26,6 +27,7 @@ class UrlOptions(msgspec.Struct, frozen=True, kw_only=True):
     ca_file: str | None = None
     connect_timeout: float = 10.0
     max_connections: int = 1000
+    max_streams: int = 10_000
     max_answer: int = 64 * MEBIBYTE
     max_links: int = 100
     idle: float = 3600.0

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
+import pytest
 from aiohttp import web
 
+from gateway.protocol.errors import UpstreamLost
 from tests.warm.raw_servers import (
     RESULT,
     Request,
@@ -45,7 +47,7 @@ async def test_I10_the_number_of_connections_is_bounded_and_the_waiting_are_serv
 
 async def test_I10_a_pool_that_stays_full_is_told_in_words() -> None:
     async with talking(says(stream_head()), max_connections=1, connect_timeout=0.05) as (http, _):
-        stream = await http.forward("GET", [], None)
+        stream = await http.forward("POST", [], b"{}")
         wrong = await lost(http)
         assert str(wrong).startswith("all 1 connections to the upstream are busy")
         assert not wrong.sent
@@ -54,7 +56,7 @@ async def test_I10_a_pool_that_stays_full_is_told_in_words() -> None:
 
 async def test_I10_who_finds_too_many_waiting_is_refused_at_once() -> None:
     async with talking(says(stream_head()), max_connections=1, connect_timeout=30) as (http, _):
-        stream = await http.forward("GET", [], None)
+        stream = await http.forward("POST", [], b"{}")
         waiting = [asyncio.create_task(lost(http)) for _ in range(100)]
         await asyncio.sleep(0)
         async with asyncio.timeout(10):
@@ -64,6 +66,19 @@ async def test_I10_who_finds_too_many_waiting_is_refused_at_once() -> None:
             one.cancel()
         await asyncio.wait(waiting)
         await stream.close()
+
+
+async def test_I10_streams_do_not_take_the_connections_that_calls_need() -> None:
+    async def play(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(stream_head() if request.method == "GET" else plain(b"{}"))
+
+    async with talking(play, max_connections=1, max_streams=2, connect_timeout=0.05) as (http, _):
+        streams = [await http.forward("GET", [], None) for _ in range(2)]
+        assert await post(http, b"{}") == b"{}"
+        with pytest.raises(UpstreamLost, match="all 2 connections to the upstream are busy"):
+            await http.forward("GET", [], None)
+        for stream in streams:
+            await stream.close()
 
 
 async def test_closing_an_answer_early_drops_its_connection_and_gives_back_the_place() -> None:
