@@ -270,7 +270,7 @@ async def test_I10_the_number_of_children_is_bounded() -> None:
         await begin(built, "b")
         with pytest.raises(Refusal, match=r"^Limit reached: links \(2 ") as caught:
             await begin(built, "c")
-        assert caught.value.data == {"limit": "links", "max": 2}
+        assert caught.value.data == {"limit": "links", "max": 2, "retryAfter": 30}
         assert caught.value.status == 503
         await built.links.drop("a")
         await begin(built, "c")

@@ -69,6 +69,8 @@ async def fleet(
     finally:
         await asyncio.to_thread(balancer.end)
         for gateway in fleet.gateways:
+            # The calls of clients that were cut off would be waited for.
+            await asyncio.to_thread(gateway.process.kill)
             await asyncio.to_thread(gateway.end)
 
 
