@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -28,15 +28,16 @@ from gateway.far.office import Office
 from gateway.far.upstream import SharedUpstream
 from gateway.hooks.loader import load as load_plugins
 from gateway.hooks.run import Hooks
+from gateway.observe.families import part
 from gateway.observe.logs import TaskLog
 from gateway.observe.metrics import Metrics, method_class
 from gateway.protocol.envelope import dump
-from gateway.protocol.errors import PluginError, StoreAway
+from gateway.protocol.errors import ConfigError, StoreAway
 from gateway.service.leases import Leases
 from gateway.service.service import TaskService
 from gateway.service.witness import Witness
 from gateway.session.about import Desk
-from gateway.session.begin import Beginning, TaskLimits
+from gateway.session.begin import Beginning
 from gateway.session.book import SessionBook
 from gateway.session.bridged import Bridged
 from gateway.session.calling import Calling
@@ -66,6 +67,7 @@ from gateway.slices import (
     rates_of,
     service_limits,
     store_url,
+    task_limits,
     taskable,
     way_of,
 )
@@ -145,23 +147,26 @@ class House:
         those who have it to their end. Raises `ConfigError`; nothing has changed then.
         """
         old = self.config
-        served = {
-            name: self._serve(
-                name, upstream, self._kept(name, config) or self._reach(name, upstream, config)
-            )
-            for name, upstream in config.upstreams.items()
-        }
+        self.metrics.admit(config.upstreams, patterns_of(config))
+        served: dict[str, Served] = {}
+        try:
+            for name, upstream in config.upstreams.items():
+                reached = self._kept(name, config) or self._reach(name, upstream, config)
+                served[name] = self._serve(name, upstream, reached)
+        except ConfigError:
+            self._replace(served, self.served, lambda _: 0)
+            raise
         self.rates.reconfigure(rates_of(config))
         self.config = config
-        self.metrics.admit(config.upstreams, patterns_of(config))
         self.service.reconfigure(service_limits(config).bounds)
+        self.service.turns.reconfigure({name: one.policies for name, one in served.items()})
         if self._beginning is not None:
-            self._beginning.reconfigure(_task_limits(config))
-        for name, before in self.served.items():
-            if name not in served or served[name].upstream is not before.upstream:
-                self._retired.append(before)
-                patience = max(old.upstreams[name].tasks.timeout, old.upstreams[name].idle) / 1000
-                self.crew.spawn(self._retire(before, patience), "retire an upstream")
+            self._beginning.reconfigure(task_limits(config))
+        self._replace(
+            self.served,
+            served,
+            lambda name: max(old.upstreams[name].tasks.timeout, old.upstreams[name].idle),
+        )
         # Those who look upstreams up share this one table.
         self.served.clear()
         self.served.update(served)
@@ -172,6 +177,15 @@ class House:
         if before is None or way_of(name, before, self.config) != way_of(name, after, config):
             return None
         return self.served[name].upstream, self.served[name].crossing
+
+    def _replace(
+        self, before: Mapping[str, Served], after: Mapping[str, Served], patience: Callable[[str], int]
+    ) -> None:
+        """Retire what is not there after; `patience` is in milliseconds."""
+        for name, served in before.items():
+            if name not in after or after[name].upstream is not served.upstream:
+                self._retired.append(served)
+                self.crew.spawn(self._retire(served, patience(name) / 1000), "retire an upstream")
 
     async def _retire(self, served: Served, patience: float) -> None:
         """Let go of an upstream when no call to it can be under way any more."""
@@ -248,11 +262,11 @@ class House:
             self.metrics.store_failures.labels(operation).inc()
 
     def _reach(self, name: str, upstream: UpstreamConfig, config: Config) -> Reached:
-        links = self.metrics.links_now.labels(name)
+        links, held = (part(one.labels(name)) for one in (self.metrics.links_now, self.metrics.held_now))
         options = options_of(name, upstream, config)
         if self._in_place and isinstance(options, CommandOptions):
             options = in_place(options)
-        built = reached = build(options, self.clock, links.set)
+        built = reached = build(options, self.clock, links)
         carriers = state = hearsay = None
         if self.office is not None:
             kept, say = RedisKept(self.store.link, self.bus), self.service.tell_said
@@ -269,7 +283,7 @@ class House:
             start_timeout=upstream.start_timeout / 1000,
             info=dump({"name": "mcp-task-gateway", "version": __version__}),
             era=None if upstream.era == "auto" else upstream.era,
-            on_sessions=self.metrics.held_now.labels(name).set,
+            on_sessions=held,
             carriers=carriers,
             shared=state,
             hearsay=hearsay,
@@ -346,7 +360,7 @@ class House:
             self.clock, tool_support_over, lambda channel: DrivingChannel(channel, self.clock, self.crew)
         )
         beginning = self._beginning = Beginning(
-            self.service, self.rates, names, own, _task_limits(self.config)
+            self.service, self.rates, names, own, task_limits(self.config)
         )
         # What is sealed under a secret of the store's own is open to who reads the store.
         courses = Courses(key, keeps_credentials=self.config.secret is not None)
@@ -384,17 +398,3 @@ class House:
             self.subscribing,
             infos,
         )
-
-
-def plugin_mistakes(config: Config) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield what is wrong with the plugins, each with its place in the configuration."""
-    for number, plugin in enumerate(config.plugins):
-        try:
-            (found,) = load_plugins([(plugin.name, plugin.options)])
-            found.validate()
-        except PluginError as wrong:
-            yield ("plugins", number), str(wrong)
-
-
-def _task_limits(config: Config) -> TaskLimits:
-    return TaskLimits(config.limits.task_id_bytes, config.limits.anonymous_tasks)

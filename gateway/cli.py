@@ -18,7 +18,7 @@ from typing import Any, Final
 import uvloop
 
 from gateway import __version__
-from gateway.app import House, plugin_mistakes
+from gateway.app import House
 from gateway.client import cli as client
 from gateway.config.kinds import WORKERS
 from gateway.config.load import DEMO_NAME, load, load_demo, load_inline, warnings
@@ -27,6 +27,7 @@ from gateway.config.schema import json_schema
 from gateway.doors import HttpFront
 from gateway.observe.logs import configure
 from gateway.protocol.errors import ConfigError, GatewayError, PluginError
+from gateway.slices import plugin_mistakes
 from gateway.workers.number import number_of, worker_mistakes
 from gateway.workers.supervisor import supervise
 from gateway.wrap import wrap

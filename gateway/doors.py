@@ -151,18 +151,21 @@ class HttpFront:
             # Who was let in a moment ago is served yet.
             await house.clock.sleep(_LAST_SECONDS)
             house.end_streams()
+        began = house.clock.monotonic()
         async with asyncio.TaskGroup() as both:
             drained = both.create_task(house.service.drain(seconds))
-            settled = None if self._door is None else both.create_task(self._door.settled(seconds))
             if house.office is not None:
                 both.create_task(house.office.drain(seconds))
+        if not drained.result():
+            _log.warning("the drain time is over; tasks that still run are handed over, or end as failed")
+        # A subscription is a request that is being answered, too, and does not end by itself.
+        house.end_streams()
+        left = max(0.0, began + seconds - house.clock.monotonic())
+        if self._door is not None and not await self._door.settled(left):
+            _log.warning("the drain time is over; requests that are still being answered are cut off")
         if self._site is not None:
             await self._site.shut()
         house.end_streams()
-        if not drained.result():
-            _log.warning("the drain time is over; tasks that still run end as failed")
-        if settled is not None and not settled.result():
-            _log.warning("the drain time is over; requests that are still being answered are cut off")
         await house.service.close()
         await self.shut()
 

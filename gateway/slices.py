@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -10,7 +11,10 @@ import msgspec
 
 from gateway.config.model import Config
 from gateway.config.upstream import UpstreamConfig
+from gateway.hooks.loader import load as load_plugins
+from gateway.protocol.errors import PluginError
 from gateway.service.order import ServiceLimits
+from gateway.session.begin import TaskLimits
 from gateway.store.port import Bounds, RateKind
 from gateway.tasks.policy import PolicyBook
 from gateway.upstream.options import CommandOptions, UrlOptions
@@ -44,6 +48,11 @@ def service_limits(config: Config) -> ServiceLimits:
         log_bytes=limits.log_bytes,
         lease_ms=config.lease,
     )
+
+
+def task_limits(config: Config) -> TaskLimits:
+    """Return the bounds of what becomes a task."""
+    return TaskLimits(config.limits.task_id_bytes, config.limits.anonymous_tasks)
 
 
 def options_of(name: str, upstream: UpstreamConfig, config: Config) -> UrlOptions | CommandOptions:
@@ -121,3 +130,13 @@ def store_url(config: Config) -> str:
     name, _, rest = parts.netloc.rpartition("@")
     password = quote(config.store.password.get_secret_value(), safe="")
     return parts._replace(netloc=f"{name.partition(':')[0]}:{password}@{rest}").geturl()
+
+
+def plugin_mistakes(config: Config) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield what is wrong with the plugins, each with its place in the configuration."""
+    for number, plugin in enumerate(config.plugins):
+        try:
+            (found,) = load_plugins([(plugin.name, plugin.options)])
+            found.validate()
+        except PluginError as wrong:
+            yield ("plugins", number), str(wrong)

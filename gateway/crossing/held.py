@@ -32,7 +32,7 @@ from gateway.protocol.headers import Headers
 from gateway.protocol.splice import set_member
 from gateway.upstream.channel import UNKNOWN_SESSION
 from gateway.upstream.ids import key, messages
-from gateway.upstream.port import is_placing
+from gateway.upstream.port import is_placing, place_of
 
 _log = logging.getLogger("gateway.crossing")
 
@@ -161,6 +161,9 @@ class HeldSession:
                 async for raw in row:
                     shown = self._shown(peek(raw), call, own)
                     if shown is None:
+                        # Only before what its caller sees: who reads may be behind that.
+                        if first and on_place is not None and place_of(raw):
+                            on_place(place_of(raw))
                         continue
                     if first and shown.kind == "response" and self.carrier.refused(channel, shown):
                         self.lose()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -60,3 +60,15 @@ class Family(Generic[Child]):
         if child is None:
             child = self._children[settled] = self._metric.labels(*settled)
         return child
+
+
+def part(gauge: Gauge) -> Callable[[int], None]:
+    """Return what takes the number of one of several that are counted by a gauge together."""
+    last = 0
+
+    def take(number: int) -> None:
+        nonlocal last
+        gauge.inc(number - last)
+        last = number
+
+    return take

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -21,7 +21,7 @@ from gateway.protocol.errors import StoreAway
 from gateway.service.line import Turn, TurnLine
 from gateway.service.order import Order
 from gateway.store.port import CROWDED, Asker, Bus, Line, Turned, TurnStore, bell_of
-from gateway.tasks.policy import Policy
+from gateway.tasks.policy import Policy, PolicyBook
 
 _log: Final = logging.getLogger("gateway.service")
 _FAREWELL_SECONDS: Final = 2.0
@@ -105,6 +105,18 @@ class Turns:
                 await asyncio.gather(*(line.settle() for line in self._lines.values() if line.dirty))
         except (StoreAway, TimeoutError) as away:
             _log.debug("turns end with their lease: %s", away)
+
+    def reconfigure(self, books: Mapping[str, PolicyBook]) -> None:
+        """Let those who wait go by other rules, too; one that is there no more bounds nobody.
+
+        The calls of an upstream that is there no more go on as they were.
+        """
+        for (upstream, pattern), line in self._lines.items():
+            if (book := books.get(upstream)) is not None:
+                rule = book.named(pattern) or Policy()
+                line.name = Line(upstream, pattern, rule.max_concurrent, rule.max_concurrent_per_scope)
+                line.look_at_all()
+        self.wake()
 
     def wake(self) -> None:
         """See to the lines soon."""

@@ -214,7 +214,7 @@ class Bridged:
         except (StoreAway, Refusal) as wrong:
             policy = asked.visit.policy
             limited = isinstance(wrong, Refusal) and wrong.code == LIMIT_REACHED and policy.takes_turns
-            if policy.mode != "required" and not limited:
+            if policy.mode != "required" and not limited and not isinstance(wrong, MaybeStored):
                 return None
             if isinstance(wrong, StoreAway):
                 raise store_away("this call must be a task") from wrong

@@ -60,6 +60,11 @@ class PolicyBook(msgspec.Struct, frozen=True, kw_only=True):
         found = self.methods.get(method)
         return FORBIDDEN if found is None else found
 
+    def named(self, pattern: str) -> Policy | None:
+        """Return the rule with this pattern, `None` where there is none."""
+        rules = (self.default, *(policy for _, policy in self.tools), *self.methods.values())
+        return next((rule for rule in rules if rule.pattern == pattern), None)
+
 
 FORBIDDEN = Policy(pattern="none", mode="forbidden")
 

@@ -20,8 +20,9 @@ TELLING: Json = {
 }
 
 
-def event(message: Json) -> bytes:
-    return chunk(b"data: " + json.dumps(message).encode() + b"\n\n")
+def event(message: Json, place: str = "") -> bytes:
+    number = f"id: {place}\n" if place else ""
+    return chunk(f"{number}data: {json.dumps(message)}\n\n".encode())
 
 
 @dataclass
@@ -145,11 +146,12 @@ class SessionServer:
             return
         if message["method"] in self.results:
             result = self.results[message["method"]]
-        if name == "logs":
+        if name in ("logs", "numbered logs"):
             writer.write(stream_head())
             for level in ("debug", "info", "error"):
                 params = {"level": level, "data": level}
-                writer.write(event({"jsonrpc": "2.0", "method": "notifications/message", "params": params}))
+                said = {"jsonrpc": "2.0", "method": "notifications/message", "params": params}
+                writer.write(event(said, f"at {level}" if name == "numbered logs" else ""))
             writer.write(event({"jsonrpc": "2.0", "id": message["id"], "result": result}) + b"0\r\n\r\n")
             return
         writer.write(plain(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()))

@@ -23,7 +23,7 @@ async def taken(clock: HandClock, listener: Listener) -> str:
     """Return what is told next, once it is told."""
     taking = asyncio.create_task(listener.take())
     await clock.slept_on()
-    clock.move(SETTLE)
+    clock.move(2 * SETTLE)
     raw = await taking
     assert raw is not None
     return peek(raw).method
@@ -39,7 +39,7 @@ async def test_what_is_heard_twice_within_a_moment_is_told_once() -> None:
     clock.move(SETTLE / 2)
     change(listener, TOOLS)
     assert not taking.done()
-    clock.move(SETTLE / 2)
+    clock.move(SETTLE)
     assert await taking
     # The next one is another change.
     change(listener, TOOLS)

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.crossing.port import Caller
 from gateway.protocol.errors import Refusal, UpstreamLost
+from gateway.upstream.port import is_placing, place_of
 from tests.warm.crossing_world import ALICE, ASKED, BOB, call, crossing_to, say, to_url, tool, words
 from tests.warm.raw_servers import until
 from tests.warm.service_world import HandClock
@@ -232,3 +233,23 @@ async def test_I10_calls_that_are_left_at_any_moment_keep_no_session_taken() -> 
             await asyncio.wait(calls)
         for name in ("one", "two", "three"):
             assert words(await call(crossing, "t", Caller(name))) == "t"
+
+
+@pytest.mark.parametrize(
+    ("caller", "told", "kept"),
+    [
+        (ALICE, ["at debug", "at info", "at error"], [""]),
+        (Caller("alice", log_level="info"), ["at debug"], ["at info", "at error", ""]),
+    ],
+)
+async def test_I3_places_of_messages_that_the_caller_does_not_see_are_told_before_all_that_it_sees(
+    caller: Caller, told: list[str], kept: list[str]
+) -> None:
+    heard: list[str] = []
+    async with session_server() as server, crossing_to(to_url(server.raw.url)) as crossing:
+        channel = crossing.channel(caller, drive=False)
+        assert is_placing(channel)
+        channel.on_place = heard.append
+        async with aclosing(channel.exchange(tool("numbered logs"), [])) as coming:
+            assert [place_of(raw) async for raw in coming] == kept
+    assert heard == told

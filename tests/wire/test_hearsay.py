@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -137,15 +138,18 @@ async def test_I6_what_may_have_been_missed_is_said_to_have_changed(
     era_upstream: EraUpstream, own_redis: RedisServer, tmp_path: Path
 ) -> None:
     config = configuration(era_upstream, own_redis.url)
-    async with deployed(era_upstream, config, tmp_path, 2) as eras, eras.client() as here:
-        async with here.listen(BOTH) as changes:
-            # redis-py leaves most of its methods' types open.
-            store: Any = Redis.from_url(own_redis.url)  # pyright: ignore[reportUnknownMemberType] as said
-            try:
-                assert await store.execute_command("CLIENT", "KILL", "TYPE", "pubsub") >= 2
-            finally:
-                await store.aclose()
-            assert {(await told(changes))["method"] for _ in range(3)} == {TOOLS, PROMPTS, UPDATED}
+    async with (
+        deployed(era_upstream, config, tmp_path, 2) as eras,
+        eras.client() as here,
+        here.listen(BOTH) as changes,
+    ):
+        # redis-py leaves most of its methods' types open.
+        store: Any = Redis.from_url(own_redis.url)  # pyright: ignore[reportUnknownMemberType] as said
+        try:
+            assert await store.execute_command("CLIENT", "KILL", "TYPE", "pubsub") >= 2
+        finally:
+            await store.aclose()
+        assert {(await told(changes))["method"] for _ in range(3)} == {TOOLS, PROMPTS, UPDATED}
 
 
 @pytest.mark.parametrize("kind", ["http", "events", "sse"])

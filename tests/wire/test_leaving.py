@@ -14,6 +14,7 @@ from tests.gateways import Gateway
 from tests.wire.answers import Json
 from tests.wire.scripted_upstream import Upstream, text
 from tests.wire.seed_client import new_id
+from tests.wire.stateless_client import Stateless
 from tests.wire.tasks_b_client import TasksB
 from tests.wire.tasks_b_questions import waits
 from tests.wire.tasks_b_world import configuration, credential, refusal, served, without_meta
@@ -129,6 +130,18 @@ async def test_an_interrupt_does_not_wait_for_balancers(pair: list[Gateway]) -> 
     leaving.process.send(signal.SIGINT)
     assert await asyncio.to_thread(leaving.process.wait_end, DELAY) == 0
     assert "leaving" not in leaving.process.text
+
+
+async def test_an_open_subscription_does_not_keep_a_replica_from_ending(pair: list[Gateway]) -> None:
+    leaving = pair[0]
+    async with (
+        Stateless(leaving.url("main"), authorization=credential()) as client,
+        client.listen({"toolsListChanged": True}) as subscription,
+    ):
+        leaving.process.send(signal.SIGINT)
+        assert await asyncio.to_thread(leaving.process.wait_end, 5) == 0
+        assert await subscription.next() is None
+    assert "cut off" not in leaving.process.text
 
 
 async def test_a_second_signal_ends_each_wait(pair: list[Gateway], works: Upstream) -> None:

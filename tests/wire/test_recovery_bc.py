@@ -78,9 +78,10 @@ async def test_I5_b_a_waiter_elsewhere_gets_the_question_and_the_result_of_a_res
         assert doomed.taken(1) == {"resumed": 1}
 
 
+@pytest.mark.parametrize("first", ["no message", "a message"])
 @pytest.mark.parametrize("tool", ["always_task", "work"])
 async def test_I5_c_a_call_in_a_session_that_the_dead_replica_held_is_resumed(
-    doomed: Doomed, tool: str
+    doomed: Doomed, tool: str, first: str
 ) -> None:
     async with (
         Stateless(doomed.url(0), authorization="Bearer c") as client,
@@ -89,7 +90,11 @@ async def test_I5_c_a_call_in_a_session_that_the_dead_replica_held_is_resumed(
         key = new_id()
         calling = asyncio.create_task(client.call(tool, {"key": key}))
         call = await doomed.upstream.called(key)
-        call.raw(f"id: {key}.1\ndata:\n\n".encode())
+        if first == "no message":
+            call.raw(f"id: {key}.1\ndata:\n\n".encode())
+        else:
+            params: Json = {"level": "info", "data": "begun"}
+            call.say({"jsonrpc": "2.0", "method": "notifications/message", "params": params}, f"{key}.1")
         task = (await calling).task_id
         await doomed.placed(f"{key}.1")
         call.numbered_ask(f"{key}.2")

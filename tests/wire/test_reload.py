@@ -188,3 +188,26 @@ async def test_other_bounds_hold_from_now_on(gateway: Gateway, client: TasksB, w
     assert answer.status == 413
     answer.cut()
     call.finish()
+
+
+async def test_metrics_count_the_children_of_all_configurations_together(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    child = {"command": [sys.executable, "-m", "gateway.demo"]}
+    folder = tmp_path_factory.mktemp("reload-gauges")
+    async with served({"upstreams": {"one": child}}, folder) as (gateway,):
+
+        def links(name: str, number: int) -> bool:
+            metrics = gateway.admin("/metrics")[1]
+            return f'mcp_gateway_upstream_links{{upstream="{name}"}} {number}.0' in metrics
+
+        async with TasksB(gateway.url("one")) as older:
+            assert "result" in await older.ask("ping")
+            other = {**child, "env": {"ANOTHER": "1"}}
+            write(gateway, upstreams={"one": other, "two": child})
+            await reload(gateway, SERVED.format("two", "one", "none"))
+            async with TasksB(gateway.url("one")) as newer, TasksB(gateway.url("two")) as second:
+                for client in (newer, second):
+                    assert "result" in await client.ask("ping")
+                assert await asyncio.to_thread(links, "one", 2)
+                assert await asyncio.to_thread(links, "two", 1)
