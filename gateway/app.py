@@ -190,9 +190,9 @@ class House:
     async def _retire(self, served: Served, patience: float) -> None:
         """Let go of an upstream when no call to it can be under way any more."""
         await self.clock.sleep(patience)
-        self._retired.remove(served)
         await served.crossing.close()
         await served.upstream.close()
+        self._retired.remove(served)
 
     def end_streams(self) -> None:
         """End every stream that is no answer to a call, so that clients open them elsewhere."""

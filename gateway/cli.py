@@ -35,6 +35,10 @@ from gateway.wrap import wrap
 WRONG: Final = 2
 _log: Final = logging.getLogger("gateway")
 INTERRUPTED: Final = 130
+_SIGNALS: Final = (
+    "SIGTERM stops after drain_delay and drain, Ctrl-C without the delay; another cuts the wait short. "
+    "SIGHUP reads the file anew."
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,11 +63,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mcp-task-gateway {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    serve = commands.add_parser("serve", help="serve upstreams over HTTP")
+    serve = commands.add_parser("serve", help="serve upstreams over HTTP", epilog=_SIGNALS)
     which = serve.add_mutually_exclusive_group(required=True)
     which.add_argument("-c", "--config", type=Path, help="the YAML file")
     which.add_argument("--demo", action="store_true", help="serve the demo server, nothing to configure")
-    serve.add_argument("--workers", type=_workers, metavar="N", help="processes on the one port, or auto")
+    words = "processes on the one port, auto for one on each core; more than one share a Redis (store.url)"
+    serve.add_argument("--workers", type=_workers, metavar="N", help=words)
     serve.set_defaults(command=_serve)
     stdio = commands.add_parser("stdio", help="wrap one stdio server for the host that starts this")
     stdio.add_argument(

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from gateway.config.changes import LIVE
 from gateway.config.model import Config
 from gateway.config.schema import kind_of
 from gateway.config.shape import Model, as_model, bare, is_mapping, is_section, item, sections
@@ -32,6 +33,10 @@ variable's name cannot hold.
 
 Where an option says that it may hold `${ENV_NAME}`, the variable's value is put in; `$${ENV_NAME}`
 stays as it is.
+
+At SIGHUP `serve` reads the file anew. What may differ then, for new requests and tasks:
+{live}.
+A file in which another option differs is refused with a line in the log, and the old one stays.
 """
 
 
@@ -40,7 +45,10 @@ def reference() -> str:
     places: dict[Model, list[str]] = {}
     for place, model in sections(Config):
         places.setdefault(model, []).append(f"`{place}`" if place else "Top level")
-    return _HEAD + "".join(_section(" and ".join(titles), model) for model, titles in places.items())
+    live = ",\n".join(f"`{'.'.join(place)}`" for place in sorted(LIVE))
+    return _HEAD.replace("{live}", live) + "".join(
+        _section(" and ".join(titles), model) for model, titles in places.items()
+    )
 
 
 def _section(title: str, model: Model) -> str:

@@ -247,7 +247,7 @@ class Conversation:
             self._hurry()
 
     def _hurry(self) -> None:
-        if self._limit is not None:
+        if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(asyncio.get_running_loop().time() + LEFT_SECONDS)
 
     def _end(self) -> None:

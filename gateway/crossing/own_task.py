@@ -22,7 +22,6 @@ _log: Final = logging.getLogger("gateway.crossing")
 RELATED: Final = "io.modelcontextprotocol/related-task"
 _POLL: Final = 1.0
 _TRIES: Final = 5
-_SERVER_FAULT: Final = 500
 _TERMINAL: Final = ("completed", "failed", "cancelled")
 
 
@@ -56,7 +55,7 @@ class OwnTask:
                 try:
                     return await self._final(await self._ask("tasks/result", self._result_params()))
                 except UpstreamLost as lost:
-                    if not lost.midway and lost.status is not None and lost.status < _SERVER_FAULT:
+                    if lost.refused:
                         raise
                     _log.info("the stream of a task's result was lost: %s", lost.tell())
                 found = await self._look_again()

@@ -44,12 +44,17 @@ HEARD: Final = ("heard", "failed", "timed_out")
 # Values that the configuration names, or that are too many to list, are told in words.
 _VALUES: Final[tuple[tuple[str, str, Sequence[str]], ...]] = (
     ("dialect", "the wire form that the task was made in", DIALECTS),
-    ("limit", "the option under `limits` that was met, such as", ("result_bytes", "rates.create")),
+    (
+        "limit",
+        "the option that was met, those under `limits` without that word",
+        ("max_queued", "rates.create"),
+    ),
     ("method", "the method of the message, or what it was instead", sorted(METHODS)),
     ("operation", "the operation of the store, in the words of `gateway/store/port.py`", ()),
     ("outcome", f"of `{PREFIX}tasks_finished_total`", OUTCOMES),
     ("outcome", f"of `{PREFIX}upstream_calls_total`", CALL_OUTCOMES),
     ("outcome", f"of `{PREFIX}hook_events_total`, and words of the plugin", HEARD),
+    ("outcome", f"of `{PREFIX}config_reloads_total`", ("taken", "refused")),
     ("pattern", "the rule's pattern, as configured", ("default", "none")),
     ("plugin", "the plugin's name, as configured", ()),
     ("state", f"of `{PREFIX}workers`", WORKER_STATES),

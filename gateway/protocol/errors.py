@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+_SERVER_FAULT: Final = 500
 
 
 class GatewayError(Exception):
@@ -61,8 +63,7 @@ class UpstreamLost(GatewayError):
     `status` is the HTTP status of the upstream's refusal where there was one; `sent` is false only
     where the upstream surely never saw the request; `where` is its address, which clients need not
     know; `challenge` its `WWW-Authenticate` header, which they must. `busy` is the number of connections
-    that there may be, where all of them are in use. With `midway` the request was taken and its answer cut
-    off: `status` is that of the refusal to go on with it.
+    that there may be, where all of them are in use.
     """
 
     def __init__(
@@ -74,19 +75,31 @@ class UpstreamLost(GatewayError):
         where: str = "",
         challenge: str | None = None,
         busy: int | None = None,
-        midway: bool = False,
     ) -> None:
         super().__init__(message)
         self.busy = busy
-        self.midway = midway
         self.challenge = challenge
         self.status = status
         self.sent = sent
         self.where = where
 
+    @property
+    def refused(self) -> bool:
+        """Whether the upstream refused the request itself, as it would again."""
+        return self.status is not None and self.status < _SERVER_FAULT
+
     def tell(self) -> str:
         """Return the words for operators, with the address."""
         return f"{self} ({self.where})" if self.where else str(self)
+
+
+class LostMidway(UpstreamLost):
+    """The request was taken and its answer cut off; `status` is that of the refusal to go on with it."""
+
+    @property
+    def refused(self) -> bool:
+        """Never: it was taken."""
+        return False
 
 
 class ConfigError(GatewayError):

@@ -7,6 +7,7 @@ outcome is unknown.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Final
 
@@ -24,6 +25,8 @@ _log: Final = logging.getLogger("gateway.service")
 # A call that brings down whoever makes it must not go round for ever.
 MOST_STARTS: Final = 5
 _MOST_OWNERS: Final = 50
+# Each may bring a whole request from the store.
+_AT_ONCE: Final = 32
 
 
 class Recovery:
@@ -33,6 +36,7 @@ class Recovery:
         self._service = service
         self._store = store
         self._witness = witness
+        self._few = asyncio.Semaphore(_AT_ONCE)
 
     def __repr__(self) -> str:
         return "<Recovery>"
@@ -40,12 +44,17 @@ class Recovery:
     async def take_up(self, task: Task) -> None:
         """Go on with a task that has just been claimed, or end it."""
         try:
-            await self._take_up(task)
+            async with self._few:
+                await self._take_up(task)
         except StoreAway as away:
             # Its lease ends again, and somebody claims it again.
             _log.warning("%r could not be taken up: %s", task.key.task_id, away)
 
     async def _take_up(self, task: Task) -> None:
+        if self._service.draining:
+            # Who is about to stop leaves it to others.
+            await self._store.renew([task.key], task.owner, 0)
+            return
         claim = Claim(task.owner, task.epoch)
         left = await self._store.left(task.key, claim)
         if left is None:

@@ -25,7 +25,6 @@ from gateway.upstream.port import place_of
 _log: Final = logging.getLogger("gateway.service")
 _NOTE_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = (1.0, 5.0)
-_SERVER_FAULT: Final = 500
 # Readers of a task that another replica ran need a moment to find this one.
 _ATTEND_SECONDS: Final = 0.5
 
@@ -247,7 +246,7 @@ class Running:
                 try:
                     return await self._heard_out(self._call.make())
                 except UpstreamLost as lost:
-                    if not lost.midway and lost.status is not None and lost.status < _SERVER_FAULT:
+                    if lost.refused:
                         raise
                     _log.warning("%r is tried again: %s", self.task.key.task_id, lost.tell())
                 await self._begin_again(seconds)

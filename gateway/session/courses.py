@@ -30,7 +30,9 @@ _MAX_COURSE: Final = 64 * 1024
 _HARMLESS: Final = re.compile(
     r"accept(-.*)?|content-type|user-agent|cache-control|pragma|origin|referer|dnt|via|priority"
     r"|sec-(?!websocket).*|mcp-protocol-version|mcp-method|mcp-name|last-event-id|traceparent|tracestate"
-    r"|x-request-id|x-forwarded-.*|forwarded|upgrade-insecure-requests"
+    r"|x-request-id|forwarded|upgrade-insecure-requests"
+    r"|x-forwarded-(for|by|host|port|proto|scheme|ssl|server|prefix|path|uri|method|user|email|groups"
+    r"|preferred-username)"
 )
 
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from gateway.aio.clock import Clock
 from gateway.protocol.envelope import Envelope, error_response, peek
-from gateway.protocol.errors import UpstreamLost
+from gateway.protocol.errors import LostMidway, UpstreamLost
 from gateway.protocol.headers import CHALLENGE, EVENT_STREAM, JSON, LAST_EVENT_ID, SESSION, Headers
 from gateway.upstream.answer import Answer
 from gateway.upstream.events import Reader
@@ -173,7 +173,8 @@ class HttpChannel:
             return await reader.resume(self._http, self._resuming(headers))
         except UpstreamLost as lost:
             if lost.status == 404 and self._session is not None:
-                raise self._unknown(self._session, UNKNOWN_MEANWHILE, midway=True) from lost
+                self._tell_gone(self._session)
+                raise LostMidway(UNKNOWN_MEANWHILE, status=404) from lost
             raise
 
     def _given(self, headers: Headers) -> Headers:
@@ -189,10 +190,13 @@ class HttpChannel:
     def _resuming(self, headers: Headers) -> Headers:
         return [*self._given(self._headers or headers), ("accept", EVENT_STREAM)]
 
-    def _unknown(self, session: str, words: str = UNKNOWN_SESSION, *, midway: bool = False) -> UpstreamLost:
+    def _unknown(self, session: str) -> UpstreamLost:
+        self._tell_gone(session)
+        return UpstreamLost(UNKNOWN_SESSION, status=404)
+
+    def _tell_gone(self, session: str) -> None:
         if self.on_gone is not None:
             self.on_gone(session)
-        return UpstreamLost(words, status=404, midway=midway)
 
     def _refused(self, answer: Answer) -> UpstreamLost:
         status = answer.status

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import Final, Protocol
 
 from gateway.aio.clock import Clock
-from gateway.protocol.errors import UpstreamLost
+from gateway.protocol.errors import LostMidway, UpstreamLost
 from gateway.protocol.headers import EVENT_STREAM, LAST_EVENT_ID, Headers
 from gateway.protocol.sse import Event, Parser
 from gateway.upstream.answer import Answer
@@ -19,6 +19,8 @@ _RETRY: Final = 1.0
 _RETRY_MAX: Final = 30.0
 # The shortest wait after a stream that said nothing; it doubles up to the usual one.
 _EMPTY: Final = 0.02
+# A longer event id fits into no header, and is kept nowhere.
+_LONGEST_ID: Final = 16 * 1024
 # A stream that was held open so long was no failure, even if nothing came on it.
 _HELD: Final = 5.0
 _BUSY: Final = 409
@@ -121,13 +123,13 @@ class Reader:
                 self._retry = min(_POLL_MAX, 2 * self._retry)
                 continue
             if answer.status not in (429, 500, 502, 503, 504):
-                raise UpstreamLost(NO_RESUME, status=answer.status, midway=True)
+                raise LostMidway(NO_RESUME, status=answer.status)
             self._why = f"the stream was cut and the upstream answered {answer.status} to resuming it"
             self._fruitless += 1
 
     def _note(self, event: Event) -> None:
         if event.id is not None:
-            self._last = event.id or None
+            self._last = event.id if 0 < len(event.id) <= _LONGEST_ID else None
         if event.retry is not None:
             self._retry = min(event.retry / 1000, _RETRY_MAX)
 

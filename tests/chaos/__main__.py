@@ -10,12 +10,17 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Final
 
 from tests.chaos import history as histories
 from tests.chaos.checker import check
 from tests.chaos.report import extract, figures, table, told_violations
 from tests.chaos.run import long, run, short
 from tests.tools import ToolMissing
+
+_HISTORY: Final = "history.jsonl"
+# Says that a folder is one of ours.
+_SEED: Final = "seed.txt"
 
 
 def main() -> int:
@@ -36,9 +41,13 @@ def main() -> int:
     seed = secrets.randbelow(10**6) if given.seed is None else given.seed
     size = short(seed) if given.short else long(seed, given.tasks, given.faults)
     place = given.out or Path(tempfile.mkdtemp(prefix=f"chaos-{seed}-"))
-    # What an earlier run said there is not this one's.
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
+    if place.is_dir() and any(place.iterdir()):
+        if not (place / _SEED).exists():
+            words.error(f"{place} holds other things than an earlier run; name a new folder")
+        # What an earlier run said there is not this one's.
+        shutil.rmtree(place)
+    place.mkdir(parents=True, exist_ok=True)
+    (place / _SEED).write_text(f"{seed}\n", encoding="ascii")
     about = f"{size.tasks} calls, {size.faults} faults, about {size.seconds:.0f} s"
     _say(f"chaos: seed {seed}, {about}; in {place}")
     try:
@@ -46,7 +55,7 @@ def main() -> int:
     except ToolMissing as missing:
         _say(str(missing))
         return 2
-    histories.write(history, place / "history.jsonl")
+    histories.write(history, place / _HISTORY)
     violations = check(history)
     found = figures(size, history, measured, violations)
     (place / "figures.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
@@ -54,6 +63,8 @@ def main() -> int:
     if violations:
         _say(told_violations(violations))
         _say(f"again: make chaos SEED={seed} TASKS={size.tasks} FAULTS={size.faults}")
+    else:
+        _say("nothing was violated of the rules in tests/chaos/checker.py")
     return 1 if violations else 0
 
 

@@ -74,6 +74,11 @@ def test_what_is_too_large_for_a_record_is_no_course() -> None:
         ("x-api-key", False),
         ("x-anything-else", False),
         ("sec-websocket-key", False),
+        ("X-Forwarded-For", True),
+        ("X-Forwarded-Proto", True),
+        ("X-Forwarded-User", True),
+        ("X-Forwarded-Access-Token", False),
+        ("X-Forwarded-Client-Cert", False),
     ],
 )
 def test_headers_that_may_hold_credentials_are_left_out_where_the_secret_is_the_stores(

@@ -9,7 +9,6 @@ import sys
 import uuid
 from pathlib import Path
 from typing import Any, Final, TypeAlias
-from urllib.parse import urlsplit
 
 from tests.gateways import Gateway
 from tests.processes import ROOT
@@ -18,68 +17,6 @@ from tests.wire.seed_client import PAUSE, WAIT, Seed
 Json: TypeAlias = dict[str, Any]
 CHILD: Final = [sys.executable, "-m", "tests.wire.far_child"]
 LEASE: Final = 2.0
-
-
-class Cut:
-    """A way to a store that can be cut: all connections at once, or for as long as it is `closed`."""
-
-    def __init__(self, url: str) -> None:
-        place = urlsplit(url)
-        self._host, self._port = place.hostname, place.port
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-        self.closed = False
-        self.port = 0
-
-    @property
-    def url(self) -> str:
-        """The URL of the store over this way."""
-        return f"redis://127.0.0.1:{self.port}"
-
-    async def open(self) -> None:
-        """Begin to accept connections."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    def cut(self) -> None:
-        """Drop all connections."""
-        for writer in list(self._writers):
-            writer.transport.abort()
-
-    async def close(self) -> None:
-        """End."""
-        self.closed = True
-        if self._server is not None:
-            self._server.close()
-        self.cut()
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        try:
-            if self.closed:
-                writer.transport.abort()
-                return
-            onward, to = await asyncio.open_connection(self._host, self._port)
-            self._writers.add(to)
-            try:
-                await asyncio.gather(_pump(reader, to), _pump(onward, writer))
-            finally:
-                self._writers.discard(to)
-                to.transport.abort()
-        finally:
-            self._writers.discard(writer)
-            writer.transport.abort()
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    except OSError:
-        pass
-    finally:
-        writer.transport.abort()
 
 
 class Far:

@@ -12,7 +12,8 @@ import pytest
 import pytest_asyncio
 
 from tests.redis_servers import RedisServer, find_servers, start
-from tests.wire.far_world import LEASE, Cut, Far, alive, far, tool
+from tests.troubled import Troubled
+from tests.wire.far_world import LEASE, Far, alive, far, tool
 from tests.wire.seed_client import PAUSE, WAIT, Seed
 from tests.wire.test_far_links import call
 
@@ -97,16 +98,12 @@ async def test_I6_an_owner_that_was_frozen_past_its_lease_lets_go_when_it_wakes(
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def ways(redis_url: str, tmp_path: Path) -> AsyncIterator[tuple[Far, list[Cut]]]:
+async def ways(redis_url: str, tmp_path: Path) -> AsyncIterator[tuple[Far, list[Troubled]]]:
     """Serve by two replicas, each with a way to the store that can be cut."""
-    cuts = [Cut(redis_url), Cut(redis_url)]
-    for cut in cuts:
-        await cut.open()
-    world = await far(tmp_path, [cut.url for cut in cuts])
-    yield world, cuts
-    await world.stop()
-    for cut in cuts:
-        await cut.close()
+    async with Troubled.to(redis_url) as one, Troubled.to(redis_url) as other:
+        world = await far(tmp_path, [one.url, other.url])
+        yield world, [one, other]
+        await world.stop()
 
 
 async def one_process(*seeds: Seed) -> bool:
@@ -128,7 +125,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 @pytest.mark.parametrize("whose", [0, 1])
 async def test_I3_a_connection_cut_in_mid_exchange_loses_and_doubles_nothing(
-    ways: tuple[Far, list[Cut]], whose: int
+    ways: tuple[Far, list[Troubled]], whose: int
 ) -> None:
     world, cuts = ways
     async with world.client() as seed:

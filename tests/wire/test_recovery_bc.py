@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
-from tests.wire.recovery_world import LEASE, Doomed, Survivor, killed, surviving
-from tests.wire.scripted_upstream import Call, Upstream, text
+from tests.wire.recovery_world import LEASE, Doomed, killed
+from tests.wire.scripted_upstream import Call, text
 from tests.wire.seed_client import new_id
 from tests.wire.stateless_client import Stateless
 from tests.wire.tasks_b_client import Json, TasksB, accept
 from tests.wire.tasks_b_world import without_meta
 
-pytest_plugins = ["tests.wire.seed_fixtures"]
+pytest_plugins = ["tests.wire.seed_fixtures", "tests.wire.recovery_fixtures"]
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.one_replica("ends the gateways that it speaks to"),
 ]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def survivor(
-    scripted: Upstream, redis_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Survivor]:
-    """Serve by a replica that stays."""
-    async with surviving(scripted, redis_url, tmp_path_factory.mktemp("survivor")) as stays:
-        yield stays
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def doomed(
-    scripted: Upstream, redis_url: str, survivor: Survivor, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Doomed]:
-    """Serve by a replica that the test may end, beside the one that stays; the lease is a second."""
-    world = Doomed(scripted, redis_url, tmp_path_factory.mktemp("doomed"), survivor)
-    await world.begin()
-    yield world
-    await world.end()
 
 
 async def primed(doomed: Doomed, key: str) -> Call:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.wire.proxied import Proxy
+from tests.troubled import Troubled
 from tests.wire.recovery_world import LEASE, Doomed
 from tests.wire.scripted_upstream import Upstream, text, tool
 from tests.wire.seed_client import CREATED, Seed, new_id
@@ -21,19 +21,15 @@ pytestmark = [
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def proxies(redis_url: str) -> AsyncIterator[list[Proxy]]:
+async def proxies(redis_url: str) -> AsyncIterator[list[Troubled]]:
     """Lead to Redis by two ways."""
-    made = [Proxy(redis_url), Proxy(redis_url)]
-    for proxy in made:
-        await proxy.start()
-    yield made
-    for proxy in made:
-        proxy.stop()
+    async with Troubled.to(redis_url) as one, Troubled.to(redis_url) as other:
+        yield [one, other]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def pair(
-    scripted: Upstream, redis_url: str, proxies: list[Proxy], tmp_path_factory: pytest.TempPathFactory
+    scripted: Upstream, redis_url: str, proxies: list[Troubled], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Doomed]:
     """Serve by two replicas, each with a way of its own to Redis."""
     world = Doomed(scripted, redis_url, tmp_path_factory.mktemp("cut"))
@@ -42,12 +38,12 @@ async def pair(
         await world.start(store={"url": proxy.url, "prefix": prefix, "timeout": "500ms"})
     yield world
     for proxy in proxies:
-        proxy.mend()
+        proxy.open_again()
     await world.end()
 
 
 async def test_I3_a_replica_that_is_cut_off_from_redis_loses_its_tasks_and_keeps_silent(
-    pair: Doomed, proxies: list[Proxy]
+    pair: Doomed, proxies: list[Troubled]
 ) -> None:
     async with pair.client("Bearer partition") as seed:
         other = seed.twin(pair.url(1))
@@ -59,13 +55,13 @@ async def test_I3_a_replica_that_is_cut_off_from_redis_loses_its_tasks_and_keeps
         await pair.placed(task)
         # Nothing is claimed before a whole lease of contact.
         await asyncio.sleep(2 * LEASE)
-        proxies[0].cut()
+        proxies[0].shut()
         assert await call.resumes() == f"{task}.1"
         await call.say_on_first({"jsonrpc": "2.0", "id": "past", "method": "ping"})
         await call.say_on_first({"jsonrpc": "2.0", "id": call.ident, "result": text("wrong")})
         call.finish(text("right"))
         await other.reach(task, "completed", seconds=10 * LEASE)
-        proxies[0].mend()
+        proxies[0].open_again()
         told = [m for m in await stream.rest() if "result" in m or "error" in m]
         assert [m["result"]["content"] for m in told] in ([], [text("right")["content"]])
         assert (await seed.fetch(task))["result"]["content"] == text("right")["content"]
@@ -75,7 +71,7 @@ async def test_I3_a_replica_that_is_cut_off_from_redis_loses_its_tasks_and_keeps
 
 
 async def test_I9_an_outage_for_all_that_outlasts_the_lease_leaves_each_task_with_its_replica(
-    pair: Doomed, proxies: list[Proxy]
+    pair: Doomed, proxies: list[Troubled]
 ) -> None:
     async with pair.client("Bearer outage") as seed, Seed(pair.url(1), "Bearer outage") as other:
         tasks = [new_id(), new_id()]
@@ -87,12 +83,12 @@ async def test_I9_an_outage_for_all_that_outlasts_the_lease_leaves_each_task_wit
         for stream in streams:
             await stream.notification(CREATED)
         for proxy in proxies:
-            proxy.cut()
+            proxy.shut()
         await asyncio.sleep(3 * LEASE)
         # One of them is back much sooner than the other.
-        proxies[0].mend()
+        proxies[0].open_again()
         await asyncio.sleep(LEASE / 2)
-        proxies[1].mend()
+        proxies[1].open_again()
         await asyncio.sleep(2 * LEASE)
         for client, task, call in zip((seed, other), tasks, calls, strict=True):
             assert (await client.get(task))["result"]["status"] == "working"
