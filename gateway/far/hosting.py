@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Final
@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.aio.clock import Clock
 from gateway.aio.spawn import Crew
-from gateway.far.letters import Asked, Frame, Polled, Pulse, Sort, pack_error
+from gateway.far.letters import Asked, Frame, Kind, Polled, Pulse, Sort, pack_error
 from gateway.far.mail import Mail
 from gateway.far.port import Hosted, Post
 from gateway.far.seal import HeaderSeal
@@ -63,7 +63,7 @@ class Hosting:
         self._lines: dict[_Name, Served] = {}
         self._past: dict[_Name, float] = {}
         self._arriving: dict[str, deque[Asked]] = {}
-        self._kept = 0
+        self._kept = Counter[Kind]()
         self._freed = asyncio.Event()
         self._sweeping: asyncio.Task[None] | None = None
         self._closed = False
@@ -71,7 +71,7 @@ class Hosting:
         self.seal: HeaderSeal | None = None
 
     def __repr__(self) -> str:
-        return f"<Hosting {len(self._lines)} lines, {self._kept} bytes kept>"
+        return f"<Hosting {len(self._lines)} lines, {self._kept.total()} bytes kept>"
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -119,7 +119,7 @@ class Hosting:
                     unknown.append(number)
                 continue
             line.heard = now
-            self._free(line.progress(got, used))
+            self._free(line, line.progress(got, used))
             for kept in line.kept:
                 if kept.frame.number > got and now - kept.sent > _AGAIN:
                     kept.sent = now
@@ -183,10 +183,13 @@ class Hosting:
         return True
 
     async def _put(self, line: Served, sort: Sort, content: bytes) -> None:
-        """Send a frame; wait before it while the other side is behind, or all others together are."""
+        """Send a frame; wait before it while the other side is behind, or all others of its kind together.
+
+        What a listener does not fetch is kept for long: no call waits for that.
+        """
         if content:
             await line.room()
-            while self._kept + len(content) > _MAX_KEPT and self._kept:
+            while (kept := self._kept[line.kind]) and kept + len(content) > _MAX_KEPT:
                 self._freed.clear()
                 await self._freed.wait()
         await self._deliver(line.peer, self._add(line, sort, content))
@@ -196,7 +199,7 @@ class Hosting:
         line.add(frame, self._clock.monotonic())
         if line.over:
             self._ended.set()
-        self._kept += len(content)
+        self._kept[line.kind] += len(content)
         return frame
 
     def _last(self, line: Served, wrong: GatewayError) -> None:
@@ -248,15 +251,15 @@ class Hosting:
         if line.task is not None:
             line.task.cancel()
         if line.kind == "listen" and line.link is not None:
-            self._free(line.progress(used, used))
+            self._free(line, line.progress(used, used))
             for kept in line.kept:
                 if kept.frame.sort == "message":
                     line.link.keep(kept.frame.content)
-        self._free(line.size)
+        self._free(line, line.size)
 
-    def _free(self, size: int) -> None:
+    def _free(self, line: Served, size: int) -> None:
         if size:
-            self._kept -= size
+            self._kept[line.kind] -= size
             self._freed.set()
 
     async def _sweep(self) -> None:

@@ -66,6 +66,12 @@ class SharedLinks:
             link = await self._own.find(tag, None, headers)
             if link is not None and (self._office.sure or await self._keep(tag)):
                 return link
+        older = self._office.beside(self._upstream, self, tag)
+        if older is not None:
+            # Reached in another way than the upstream is now: it serves its session to its end.
+            link = await older.here(tag, headers, begins=True)
+            if link is not None:
+                return link
         far = self._far.get(tag)
         if (
             far is not None
@@ -105,6 +111,10 @@ class SharedLinks:
 
     async def drop_here(self, tag: str) -> bool:
         """End a link that lives here; tell whether it does."""
+        older = self._office.beside(self._upstream, self, tag)
+        if older is not None:
+            await older.leave(tag)
+            return True
         link = await self._own.find(tag, None, [])
         if tag not in self._mine and link is None:
             return False

@@ -63,6 +63,12 @@ class Hosts:
         if links is not None:
             await links.leave(tag)
 
+    def beside(self, links: Owning, tag: str) -> Owning | None:
+        """Return who else has a link, under an older configuration."""
+        if len(self.all) <= 1:
+            return None
+        return next((one for one in self.all if one is not links and one.has(tag)), None)
+
     def _of(self, tag: str) -> Owning | None:
         """Return who has a link, the newest first."""
         newest = reversed(self.all)
@@ -135,6 +141,11 @@ class Office:
         hosts = self._hosts.get(upstream)
         if hosts is not None and links in hosts.all:
             hosts.all.remove(links)
+
+    def beside(self, upstream: str, links: Owning, tag: str) -> Owning | None:
+        """Return who else here has a link of an upstream."""
+        hosts = self._hosts.get(upstream)
+        return None if hosts is None else hosts.beside(links, tag)
 
     def _owning(self) -> list[Owning]:
         return [links for hosts in self._hosts.values() for links in hosts.all]

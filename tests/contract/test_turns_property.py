@@ -19,7 +19,7 @@ Verb = Literal["wait", "leave", "hold", "restate", "leave_all"]
 Who = tuple[int, int]
 """A replica's number and its ticket's."""
 Step = tuple[Verb, int, int]
-"""What is done, on which replica, and a number that says which scope, or which ticket of those there are."""
+"""What is done, on which replica, and a number: of a scope, or of a ticket among those there are."""
 
 _SCOPES = [Scope("reports", f"s{n}") for n in range(3)]
 _REPLICAS = 2

@@ -191,11 +191,12 @@ class Replica:
         self._answer = answer
         post = WildPost(world, name)
         self.office = Office(name, post, post, world.clock, lease=LEASE)
-        self.pool = LinkPool(self._start, world.clock, max_links=100, idle=idle, start_timeout=30.0)
+        self.pool = LinkPool(self.start, world.clock, max_links=100, idle=idle, start_timeout=30.0)
         self.links = SharedLinks(UPSTREAM, self.pool, self.office, settle=60.0)
         self.office.start(b"secret")
 
-    async def _start(self, tag: str, headers: Headers) -> MessageLink:
+    async def start(self, tag: str, headers: Headers) -> MessageLink:
+        """Make a link that nobody has initialized."""
         link = MessageLink(tag, self.world.clock.monotonic)
         tape = Tape(self._answer)
         tape.link = link

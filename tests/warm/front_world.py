@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from gateway.app import House
-from gateway.doors import HttpFront
 from gateway.config.model import Config
+from gateway.doors import HttpFront
 from tests.wire.raw_upstream import Behave, RawUpstream, http_request, raw_upstream
 from tests.wire.seed_client import BOTH, WAIT, Json
 

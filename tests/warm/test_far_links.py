@@ -15,6 +15,7 @@ from gateway.far.links import SharedLinks
 from gateway.far.seal import HeaderSeal
 from gateway.protocol.errors import Refusal, UpstreamLost
 from gateway.upstream.link import MessageLink
+from gateway.upstream.pool import LinkPool
 from gateway.upstream.port import Link
 from tests.warm.far_world import INITIALIZE, UPSTREAM, IdleClock, Replica, Wild, World
 from tests.warm.test_upstream_link import LOG, asked, call, cancelled, progress, result
@@ -218,6 +219,30 @@ async def test_I10_a_call_that_is_not_fetched_costs_a_window_and_then_its_own_qu
     assert got == [large] * 59 + [result("1")]
 
 
+async def test_I10_listeners_that_fetch_nothing_leave_room_for_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.far.hosting._MAX_KEPT", 300_000)
+    async with replicas(2) as (owner, other):
+        await owner.links.open(TAG, INITIALIZE, [])
+        link, at_owner = await found(other), owner.tapes[0].link
+        assert at_owner is not None
+        coming = link.listen()
+        first = asyncio.ensure_future(anext(coming))
+        await until(lambda: len(owner.office.hosting))
+        await asyncio.sleep(0.02)
+        for number in range(8):
+            at_owner.receive(asked(str(number))[:-1] + b',"more":"' + b"x" * 100_000 + b'"}')
+        await first
+        await asyncio.sleep(0.05)
+        running = Reading(link.exchange(call("1"), []))
+        await until(lambda: call("1") in owner.tapes[0].written)
+        answer = result("1")[:-1] + b',"more":"' + b"x" * 200_000 + b'"}'
+        at_owner.receive(answer)
+        await until(lambda: running.got == [answer])
+        await coming.aclose()
+
+
 async def test_a_large_answer_and_a_large_request_arrive_whole(pair: Pair) -> None:
     message = call("1", '"' + "q" * 3_000_000 + '"')
     running = await pair.exchange(message)
@@ -392,6 +417,23 @@ async def test_links_of_an_older_configuration_are_served_beside_the_newer() -> 
         assert isinstance(link, FarLink)
         assert result("1") in [raw async for raw in link.exchange(call("1"), [])]
         assert call("1") in owner.tapes[0].written
+
+
+async def test_I6_a_link_of_an_older_configuration_is_the_sessions_on_every_replica_to_its_end() -> None:
+    async with replicas(2, answer=echo) as (owner, other):
+        await owner.links.open(TAG, INITIALIZE, [])
+        pool = LinkPool(owner.start, owner.world.clock, max_links=9, idle=3600.0, start_timeout=30.0)
+        newer = SharedLinks(UPSTREAM, pool, owner.office, settle=60.0)
+        there, here = await found(other), await newer.find(TAG, INITIALIZE, [])
+        assert here is not None
+        for number, link in enumerate((there, here)):
+            assert result(str(number)) in [raw async for raw in link.exchange(call(str(number)), [])]
+        assert len(owner.tapes) == 1
+        assert owner.tapes[0].written[1:] == [call("0"), call("1")]
+        await newer.drop(TAG)
+        await until(lambda: not len(owner.pool))
+        await until(lambda: not owner.world.owners)
+        await pool.close()
 
 
 def test_letters_that_are_not_understood_are_no_letters() -> None:

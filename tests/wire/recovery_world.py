@@ -126,13 +126,15 @@ async def command(url: str, *words: str) -> list[str]:
     """Ask Redis something whose answer is a list, by its own wire."""
     place = urlsplit(url)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
-    writer.write(f"*{len(words)}\r\n".encode())
-    for word in words:
-        writer.write(b"$%d\r\n%b\r\n" % (len(word.encode()), word.encode()))
-    found: list[str] = []
-    for _ in range(int((await reader.readline())[1:])):
-        size = int((await reader.readline())[1:])
-        found.append("" if size < 0 else (await reader.readexactly(size + 2))[:-2].decode(errors="replace"))
-    writer.close()
-    await writer.wait_closed()
+    try:
+        writer.write(f"*{len(words)}\r\n".encode())
+        for word in words:
+            writer.write(b"$%d\r\n%b\r\n" % (len(word.encode()), word.encode()))
+        found: list[str] = []
+        for _ in range(int((await reader.readline())[1:])):
+            size = int((await reader.readline())[1:])
+            text = b"" if size < 0 else (await reader.readexactly(size + 2))[:-2]
+            found.append(text.decode(errors="replace"))
+    finally:
+        writer.transport.abort()
     return found
