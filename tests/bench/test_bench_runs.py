@@ -21,7 +21,7 @@ from tests.bench.scenarios import BRIDGED, CALLS
 from tests.bench.stored import STEPS
 from tests.bench.wire import Target
 
-QUICK = ["--quick", "--rounds", "1", "--seconds", "0.1", "--sessions", "20", "--waiters", "40"]
+QUICK = ["--quick", "--rounds", "1", "--seconds", "0.3", "--sessions", "20", "--waiters", "40"]
 CALL_COLUMNS = {"rate", "p50", "p99", "cpu", "load_cpu", "rss"}
 TASK_COLUMNS = CALL_COLUMNS | {"heard_p50", "redis_cpu", "upstream_cpu", "polls"}
 WAITER_COLUMNS = {"waiter_kb", "rss", "commands", "waiting_cpu", "answered_p50", "answered"}

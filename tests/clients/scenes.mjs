@@ -1,6 +1,6 @@
 // What the node programs share; `scenes.py` is its twin and says more.
 
-const LIMIT = 30_000;
+const LIMIT = 45_000;
 
 export class Scene {
   constructor(url, { scene, tool, arguments: given = {}, url: own = url }, options) {

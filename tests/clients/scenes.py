@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, TypeAlias, cast
 
-LIMIT = 30.0
+LIMIT = 45.0
 NAME = "Ada"
 
 Play: TypeAlias = Callable[["Scene"], Awaitable[None]]

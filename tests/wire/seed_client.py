@@ -242,7 +242,11 @@ class Seed:
         exchange = Exchange(reader, writer)
         self._open.append(exchange)
         writer.write(f"{verb} {place.path} HTTP/1.1\r\n{head}\r\n".encode() + body)
-        await exchange.head()
+        try:
+            await exchange.head()
+        except BaseException:
+            writer.transport.abort()
+            raise
         return exchange
 
     async def post(self, message: object, headers: Mapping[str, str | None] = {}) -> Exchange:

@@ -60,6 +60,7 @@ async def test_I6_an_answer_that_comes_to_both_replicas_at_once_reaches_the_upst
             question = call.ask()
             found = answers((await caller.reach(task, "input_required"))["inputRequests"], NAME)
             await asyncio.gather(*(one.update(task, found) for one in [caller, twin] * 5))
+            await question.answered()
             call.finish()
             await caller.reach(task, "completed")
             heard = [
