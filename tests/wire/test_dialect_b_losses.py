@@ -37,10 +37,18 @@ async def running(place: Place, client: TasksB) -> tuple[str, Call]:
 
 
 async def waits(client: TasksB, task: str) -> Answer:
-    """Open a `tasks/result` that waits, and return it when its stream is open."""
-    answer = await client.post(client.request("tasks/result", {"taskId": task}))
-    assert answer.is_stream
-    return answer
+    """Open a `tasks/result` that waits, and return it when its stream is open.
+
+    After an outage each connection to the store comes back by itself: until then it is refused.
+    """
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            answer = await client.post(client.request("tasks/result", {"taskId": task}))
+            if answer.is_stream:
+                return answer
+            async with answer:
+                assert refusal(await answer.response())[0] == INTERNAL_ERROR
+            await asyncio.sleep(PAUSE)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
