@@ -18,8 +18,8 @@ run: $(VENV)/stamp-run
 # Tests that want one replica, or start several themselves; then all others, those with a Redis behind balancers.
 test: $(VENV)/stamp-test
 	@$(PYTHON) -m tests.tools.install || test -z "$$CI"
-	@GATEWAY_FRONT=rest $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile tests/wire; rest=$$?; \
-	GATEWAY_FRONT=mixed $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile && exit $$rest
+	@GATEWAY_FRONT=rest sh .ci/twice $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadfile tests/wire; rest=$$?; \
+	GATEWAY_FRONT=mixed sh .ci/twice $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile && exit $$rest
 
 # All wire tests through three replicas, behind each load balancer.
 test-balanced: $(VENV)/stamp-test
