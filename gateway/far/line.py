@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 
+from gateway.aio.waiter import Waiter
 from gateway.far.letters import LASTS, Asked, Frame, Sort
 from gateway.protocol.errors import UpstreamLost
 
@@ -38,7 +38,7 @@ class Line:
         self._queue: deque[tuple[Sort, bytes]] = deque()
         self.size = 0
         self._lost: UpstreamLost | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter = Waiter()
 
     def __repr__(self) -> str:
         state = "over" if self.over else "accepted" if self.accepted else "left" if self.left else "new"
@@ -57,34 +57,26 @@ class Line:
         self.over = sort in LASTS
         self._queue.append((sort, content))
         self.size += len(content)
-        self._wake()
+        self._waiter.wake()
 
     def fail(self, lost: UpstreamLost) -> None:
         """End with a reason; what is there is still delivered."""
         if not self.over:
             self.over = True
             self._lost = lost
-            self._wake()
+            self._waiter.wake()
 
     async def take(self) -> tuple[Sort, bytes]:
         """Return the next frame; raise `UpstreamLost` where the owner is lost."""
         while not self._queue:
             if self._lost is not None:
                 raise self._lost
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self._waiter.wait()
         sort, content = self._queue.popleft()
         self.used += 1
         self.size -= len(content)
         self.owed += cost(content)
         return sort, content
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
 
 def cost(content: bytes) -> int:

@@ -101,8 +101,7 @@ class Leases:
 
     async def _renew(self, began: float) -> None:
         here = self._service.running
-        keys = [running.task.key for running in here]
-        keys += [key for key in self._service.coming if key not in keys]
+        keys = list(dict.fromkeys((*(running.task.key for running in here), *self._service.coming)))
         if not keys:
             await self._store.ping()
             return

@@ -47,15 +47,12 @@ class Rebuilding:
         request = self._courses.open_request(left.request, task.key) if left.request else None
         policy = served.policies.find(task.method, task.tool)
         if task.started_at is None:
-            request_needed = True
-        else:
-            request_needed = False
-            if policy.on_loss != "retry":
-                request = None
-            elif request is None and not left.place:
-                return _NO_PLACE
-        if request_needed and request is None:
-            return ""
+            if request is None:
+                return ""
+        elif policy.on_loss != "retry":
+            request = None
+        elif request is None and not left.place:
+            return _NO_PLACE
         made = _Made(self._own, served, task, left, course, request)
         channel, headers, why_not = await made.channel()
         if channel is None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 
+from gateway.aio.waiter import Waiter
 from gateway.protocol.errors import UpstreamLost
 
 _log = logging.getLogger("gateway.upstream")
@@ -26,7 +27,7 @@ class Inbox:
         self._size = 0
         self._complete = False
         self._lost: UpstreamLost | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter = Waiter()
 
     def __repr__(self) -> str:
         return f"<Inbox {self.method}: {len(self._queue)} messages, waits for {len(self.asked)} answers>"
@@ -55,24 +56,20 @@ class Inbox:
         self._queue.append((raw, news))
         self._size += len(raw)
         self._complete = last
-        self._wake()
+        self._waiter.wake()
 
     def fail(self, lost: UpstreamLost) -> None:
         """End the exchange with a reason; what is queued is still delivered."""
         if not self._complete and self._lost is None:
             self._lost = lost
-            self._wake()
+            self._waiter.wake()
 
     async def take(self) -> tuple[bytes, bool]:
         """Return the next message and whether it is the last; raise `UpstreamLost`."""
         while not self._queue:
             if self._lost is not None:
                 raise self._lost
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self._waiter.wait()
         raw, _ = self._queue.popleft()
         self._size -= len(raw)
         return raw, self._complete and not self._queue
@@ -82,10 +79,6 @@ class Inbox:
         self.dropped += len(self._queue) - len(kept)
         self._queue = kept
         self._size = sum(len(raw) for raw, _ in kept)
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
 
 class Through(Inbox):

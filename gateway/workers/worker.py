@@ -240,6 +240,5 @@ async def _begin(line: Line[ToWorker], door: socket.socket) -> int:
 
 
 def _unpack(config: bytes) -> Config:
-    # It comes from the process that started this one.
-    found: Config = pickle.loads(config)  # noqa: S301
+    found: Config = pickle.loads(config)  # noqa: S301  from the process that started this one, on its own pipe
     return found

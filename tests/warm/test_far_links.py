@@ -168,11 +168,13 @@ async def test_the_newest_listener_on_any_replica_hears_what_belongs_to_no_call(
 async def test_what_a_listener_that_left_did_not_use_is_kept_for_the_next(pair: Pair) -> None:
     listening = pair.link.listen()
     first = asyncio.ensure_future(anext(listening))
-    await asyncio.sleep(0.02)
+    far = isinstance(pair.link, FarLink)
+    await until(lambda: not far or len(pair.owner.office.hosting))
     for ident in "123":
         pair.at_owner.receive(asked(ident))
     assert await first == asked("1")
-    await asyncio.sleep(0.02)
+    unused = len(asked("2") + asked("3"))
+    await until(lambda: not far or pair.other.office.asking.waiting == unused)
     await listening.aclose()
     again = Reading((await found(pair.other)).listen())
     await until(lambda: len(again.got) == 2)
@@ -230,7 +232,6 @@ async def test_I10_listeners_that_fetch_nothing_leave_room_for_calls(
         coming = link.listen()
         first = asyncio.ensure_future(anext(coming))
         await until(lambda: len(owner.office.hosting))
-        await asyncio.sleep(0.02)
         for number in range(8):
             at_owner.receive(asked(str(number))[:-1] + b',"more":"' + b"x" * 100_000 + b'"}')
         await first

@@ -32,6 +32,14 @@ async def primed(answer: Answer) -> str:
     return answer.last_id
 
 
+async def cut_off(client: TasksB, task: str) -> str:
+    """Wait for a task on a stream that is cut, and return the event id that resumes it."""
+    cut = await waits(client, task)
+    ident = await primed(cut)
+    cut.cut()
+    return ident
+
+
 async def take_up(client: TasksB, ident: str) -> Answer:
     """Resume a stream by its last event id."""
     return await client.send("GET", headers={"Accept": "text/event-stream", "Last-Event-ID": ident})
@@ -58,9 +66,7 @@ async def test_I6_a_wait_that_is_taken_up_after_the_end_is_answered_at_once(
     place: Place, client: TasksB
 ) -> None:
     task, call = await running(place, client)
-    cut = await waits(client, task)
-    ident = await primed(cut)
-    cut.cut()
+    ident = await cut_off(client, task)
     call.finish(text("done"))
     await client.reach(task, "completed")
     async with await take_up(client.twin(place.url(replica=1)), ident) as answer:
@@ -73,9 +79,7 @@ async def test_I6_a_question_is_asked_again_on_the_stream_that_was_taken_up(
     place: Place, client: TasksB
 ) -> None:
     task, call = await running(place, client)
-    cut = await waits(client, task)
-    ident = await primed(cut)
-    cut.cut()
+    ident = await cut_off(client, task)
     question = call.ask()
     await client.reach(task, "input_required")
     async with await take_up(client.twin(place.url(replica=1)), ident) as answer:
@@ -90,9 +94,7 @@ async def test_I7_a_stream_of_another_is_answered_as_one_of_a_task_that_never_wa
     place: Place, client: TasksB
 ) -> None:
     task, call = await running(place, client)
-    cut = await waits(client, task)
-    ident = await primed(cut)
-    cut.cut()
+    ident = await cut_off(client, task)
     nothing = base64.urlsafe_b64encode(
         b'{"jsonrpc":"2.0","id":1,"method":"tasks/result","params":{"taskId":"never"}}'
     )
